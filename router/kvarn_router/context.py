@@ -1,0 +1,83 @@
+"""What the API half hands to the pipeline, and what comes back. Token ids only: text stays on the API side."""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from kvarn_engine.core.ids import RequestId, TokenId
+from kvarn_engine.core.sampling import FinishReason, SampledToken, SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """One validated request."""
+
+    request_id: RequestId
+    prompt_tokens: tuple[TokenId, ...]
+    sampling: SamplingParams
+    num_choices: int = 1
+    priority: int = 0
+    """Lower is served earlier."""
+
+    cache_salt: str = ""
+    """Requests share cached blocks only with requests of the same salt."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokensEvent:
+    choice: int
+    tokens: tuple[SampledToken, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedEvent:
+    choice: int
+    reason: FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class DoneEvent:
+    """The last event. `cached_tokens` is what really was not computed, not what routing predicted."""
+
+    cached_tokens: int
+    prefill_worker: str = ""
+    decode_worker: str = ""
+    resumed: int = 0
+    """How often the stream was moved to another decode worker."""
+
+
+StreamEvent = TokensEvent | FinishedEvent | DoneEvent
+
+
+class TokenStream(Protocol):
+    """A running request. Leaving its `async with` block cancels the work behind it on every hop."""
+
+    def events(self) -> AsyncIterator[StreamEvent]:
+        """Raises RouterError. Errors before the first TokensEvent can still become an HTTP status."""
+        ...
+
+    def stop_choice(self, choice: int) -> None:
+        """A stop string was seen: end this choice; no more events of it follow but its FinishedEvent."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCard:
+    """What the router knows of the model it serves."""
+
+    served_names: tuple[str, ...]
+    max_model_len: int
+    """Smallest of the registered workers'; 0 while there is none."""
+
+
+class Pipeline(Protocol):
+    """Routes a request, runs it on a decode worker, moves it when that worker is lost."""
+
+    def open(self, request: GenerationRequest) -> AbstractAsyncContextManager[TokenStream]: ...
+
+    def card(self) -> ModelCard: ...
+
+    def is_ready(self) -> bool:
+        """True when at least one decode worker and one prefill worker (or local prefill) can take a request."""
+        ...
