@@ -1,0 +1,182 @@
+"""Keeps the table of live workers true: one supervised task for each configured address.
+
+    connect -> Describe -> admit -> Watch until it breaks or falls silent -> remove -> wait -> connect
+
+A worker that does not share our fingerprints is refused, with both values, and asked again later.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import grpc.aio
+from kvarn_engine.core.ids import BlockHash, Incarnation, WorkerId
+from kvarn_engine.process.tasks import TaskOwner
+from kvarn_engine.wire.channels import open_channel
+from kvarn_engine.wire.convert import layout_from_proto, load_from_proto
+from kvarn_proto.v1 import common_pb2, worker_pb2, worker_pb2_grpc
+
+from kvarn_router.metrics import RoutingMetrics
+from kvarn_router.routing.prefix_index import PrefixIndex, SequenceGap
+from kvarn_router.workers import LiveWorker, Role, WorkerIdentity, WorkerTable
+
+logger = logging.getLogger("kvarn.router.registration")
+
+_ROLES = {common_pb2.ROLE_PREFILL: Role.PREFILL, common_pb2.ROLE_DECODE: Role.DECODE}
+
+
+class Refused(Exception):
+    """This worker cannot serve here; the message says what differs."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationLimits:
+    describe_timeout_s: float
+    watch_silence_s: float
+    """A worker that says nothing for this long is taken for lost; its load reports come far more often."""
+
+    backoff_min_s: float = 0.1
+    backoff_max_s: float = 2.0
+
+
+class Registrar:
+    def __init__(
+        self,
+        table: WorkerTable,
+        index: PrefixIndex,
+        metrics: RoutingMetrics,
+        limits: RegistrationLimits,
+        render_fingerprint: str,
+        on_failure: Callable[[str, BaseException | None], None] | None = None,
+    ) -> None:
+        self._table = table
+        self._index = index
+        self._metrics = metrics
+        self._limits = limits
+        self._render_fingerprint = render_fingerprint
+        self._tasks = TaskOwner("registration", on_failure)
+
+    def start(self, addresses: tuple[str, ...]) -> None:
+        for address in addresses:
+            self._tasks.spawn(self._follow(address), address, forever=True)
+
+    async def stop(self) -> None:
+        await self._tasks.stop()
+
+    async def _follow(self, address: str) -> None:
+        backoff_s = self._limits.backoff_min_s
+        while True:
+            try:
+                async with open_channel(address) as channel:
+                    if await self._serve(address, channel):
+                        backoff_s = self._limits.backoff_min_s
+            except grpc.aio.AioRpcError as error:
+                logger.info("worker is not reachable", extra={"address": address, "code": error.code().name})
+            except Refused as refusal:
+                self._metrics.refused()
+                self._table.refuse(address, str(refusal))
+                logger.error("worker refused", extra={"address": address, "reason": str(refusal)})
+            await asyncio.sleep(backoff_s)
+            backoff_s = min(backoff_s * 2, self._limits.backoff_max_s)
+
+    async def _serve(self, address: str, channel: grpc.aio.Channel) -> bool:
+        """From Describe to the end of this incarnation. True when the worker was let in."""
+        stub = worker_pb2_grpc.WorkerStub(channel)  # type: ignore[no-untyped-call]  # generated code
+        description = await stub.Describe(worker_pb2.DescribeRequest(), timeout=self._limits.describe_timeout_s)
+        identity = self._admit(address, description)
+        incarnation = identity.incarnation
+        worker = LiveWorker(identity, channel, load_from_proto(description.load), draining=description.draining)
+        self._table.add(worker)
+        logger.info("worker registered", extra=_fields(identity))
+        try:
+            while await self._watch(stub, incarnation):
+                self._metrics.watch_gap()
+        finally:
+            self._table.remove(incarnation)
+            self._index.forget(incarnation)
+            logger.info("worker left", extra=_fields(identity))
+        return True
+
+    async def _watch(self, stub: worker_pb2_grpc.WorkerStub, incarnation: Incarnation) -> bool:
+        """Follow one Watch stream. True when it has a gap and a new snapshot is due; False when the worker is gone."""
+        call = stub.Watch(worker_pb2.WatchRequest())
+        try:
+            while True:
+                async with asyncio.timeout(self._limits.watch_silence_s):
+                    event = await call.read()
+                if not isinstance(event, worker_pb2.WatchEvent) or event.incarnation != incarnation:
+                    return False
+                self._take(incarnation, event)
+        except SequenceGap as gap:
+            logger.warning("cache events have a gap", extra={"incarnation": incarnation, "reason": str(gap)})
+            return True
+        except TimeoutError:
+            logger.warning("worker fell silent", extra={"incarnation": incarnation})
+            return False
+        except grpc.aio.AioRpcError as error:
+            logger.warning("watch broke", extra={"incarnation": incarnation, "code": error.code().name})
+            return False
+        except asyncio.CancelledError:
+            # grpc.aio reports a status CANCELLED sent by the peer as if this task had been cancelled.
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return False
+        finally:
+            call.cancel()
+
+    def _take(self, incarnation: Incarnation, event: worker_pb2.WatchEvent) -> None:
+        match event.WhichOneof("event"):
+            case "snapshot":
+                self._index.reset(incarnation, event.sequence, map(BlockHash, event.snapshot.hashes))
+            case "delta":
+                stored, removed = map(BlockHash, event.delta.stored), map(BlockHash, event.delta.removed)
+                self._index.apply(incarnation, event.sequence, stored, removed)
+            case "load":
+                self._table.heard(incarnation, load_from_proto(event.load), event.load.draining)
+                return
+        self._table.heard(incarnation, None, None)
+
+    def _admit(self, address: str, description: worker_pb2.DescribeResponse) -> WorkerIdentity:
+        """Raises Refused. All workers of one router share one render and one layout fingerprint."""
+        role = _ROLES.get(description.role)
+        if role is None:
+            raise Refused(f"worker {description.worker_id} has no role this router knows")
+        if description.render_fingerprint != self._render_fingerprint:
+            raise Refused(
+                f"render fingerprint {description.render_fingerprint} of {role.value} worker {description.worker_id} "
+                f"does not match this router's {self._render_fingerprint}"
+            )
+        layout = layout_from_proto(description.layout)
+        if layout.fingerprint != description.layout_fingerprint:
+            raise Refused(
+                f"layout fingerprint {description.layout_fingerprint} of {role.value} worker {description.worker_id} "
+                f"does not follow from its layout, which gives {layout.fingerprint}"
+            )
+        shared = self._table.layout()
+        if shared is not None and shared.fingerprint != layout.fingerprint:
+            raise Refused(
+                f"layout fingerprint {layout.fingerprint} of {role.value} worker {description.worker_id} "
+                f"does not match {shared.fingerprint} of the workers already here"
+            )
+        return WorkerIdentity(
+            worker_id=WorkerId(description.worker_id),
+            incarnation=Incarnation(description.incarnation),
+            role=role,
+            address=address,
+            layout=layout,
+            layout_fingerprint=layout.fingerprint,
+            render_fingerprint=description.render_fingerprint,
+            max_model_len=description.max_model_len,
+            vocab_size=description.vocab_size,
+        )
+
+
+def _fields(identity: WorkerIdentity) -> dict[str, str]:
+    return {
+        "worker": identity.worker_id,
+        "role": identity.role.value,
+        "incarnation": identity.incarnation,
+        "address": identity.address,
+    }

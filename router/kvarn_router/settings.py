@@ -1,0 +1,83 @@
+"""Everything a router process can be told: flags, environment and file, by group. Strict: see `process.settings`."""
+
+from dataclasses import dataclass, field
+
+from kvarn_engine.process.logs import LogSettings
+
+from kvarn_router.api.settings import ApiSettings
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+
+    port: int = 8080
+    """0 picks a free port; the log line `ready` names it."""
+
+    metrics_port: int = 0
+    """A second port for Prometheus. 0: only `/metrics` on the main port."""
+
+    shutdown_timeout_s: float = 30.0
+    """How long running answers may go on after SIGTERM."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    model: str = "smollm2-135m"
+    """Folder or reference of the model whose tokenizer and chat template are used."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    workers: tuple[str, ...] = ()
+    """Addresses host:port of the workers; what each is for is learned from it."""
+
+    ready_without_prefill: bool = False
+    """Report ready as soon as a decode worker is there; it then prefills by itself."""
+
+    describe_timeout_s: float = 5.0
+    """Deadline of a worker's first answer."""
+
+    watch_silence_s: float = 10.0
+    """A worker that reports nothing for this long is taken for lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingSettings:
+    stream_idle_timeout_s: float = 60.0
+    """A decode stream without an event for this long is moved to another worker."""
+
+    worker_wait_s: float = 30.0
+    """How long a request that lost its worker waits for another one to appear."""
+
+    max_attempts: int = 4
+    """Decode workers tried for one request."""
+
+    max_worker_inflight: int = 64
+    """Requests of this router on one worker, above which others are preferred."""
+
+    max_worker_waiting: int = 16
+    """Requests waiting on a worker, above which others are preferred."""
+
+    max_worker_kv_usage: float = 0.95
+    """Share of a worker's blocks in use, above which others are preferred."""
+
+    index_max_blocks: int = 1_000_000
+    """Cached blocks remembered for each worker."""
+
+    predicted_ttl_s: float = 15.0
+    """How long a routed prefix counts as cached before the worker has announced it."""
+
+    decision_log: int = 256
+    """Routing decisions kept for /debug/decisions."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouterSettings:
+    server: ServerSettings = field(default_factory=ServerSettings)
+    tokenizer: ModelSettings = field(default_factory=ModelSettings)
+    api: ApiSettings = field(default_factory=ApiSettings)
+    workers: WorkerSettings = field(default_factory=WorkerSettings)
+    routing: RoutingSettings = field(default_factory=RoutingSettings)
+    logs: LogSettings = field(default_factory=LogSettings)

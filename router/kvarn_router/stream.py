@@ -1,0 +1,217 @@
+"""One running request: attempts on decode workers, joined into one unbroken stream.
+
+Made by `pipeline`, read by the API. `_run` is the reading order: place, open one call, pass events on; when the worker
+is lost, do it again with what was sent so far.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from kvarn_engine.core.ids import Incarnation, TokenId
+from kvarn_engine.process.tasks import TaskOwner
+from kvarn_engine.wire.convert import finish_reason_from_proto, sampling_to_proto, token_from_proto
+from kvarn_proto.v1 import common_pb2, decode_pb2
+
+from kvarn_router.clients import AttemptFailed, DecodeCall
+from kvarn_router.context import DoneEvent, FinishedEvent, GenerationRequest, StreamEvent, TokensEvent
+from kvarn_router.dispatcher import Dispatcher, Placement, Wanted
+from kvarn_router.errors import InternalError, InvalidInput, NoWorker, RouterError, TooManyRequests, WorkerLost
+from kvarn_router.metrics import RoutingMetrics
+from kvarn_router.progress import Progress
+from kvarn_router.retry import Failure, FinalError, Phase, Verdict, verdict
+
+logger = logging.getLogger("kvarn.router.stream")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLimits:
+    idle_timeout_s: float
+    worker_wait_s: float
+    max_attempts: int
+    stop_grace_s: float = 2.0
+    """How long to wait for the end events of a request whose every choice was stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamParts:
+    """What every stream of a pipeline shares."""
+
+    dispatcher: Dispatcher
+    tasks: TaskOwner
+    metrics: RoutingMetrics
+    limits: StreamLimits
+    eos_token_ids: frozenset[TokenId]
+
+
+class RoutedStream:
+    def __init__(self, request: GenerationRequest, parts: StreamParts) -> None:
+        self._request = request
+        self._parts = parts
+        self._progress = Progress(request, parts.eos_token_ids)
+        self._excluded: frozenset[Incarnation] = frozenset()
+        self._attempts = 0
+        self._failure: AttemptFailed | None = None
+        self._first_cached: int | None = None
+        self._call: DecodeCall | None = None
+        self._placement: Placement | None = None
+        self._events = self._run()
+        self.explain = ""
+        """The decision behind the last attempt; set before the first event."""
+
+    def events(self) -> AsyncIterator[StreamEvent]:
+        return self._events
+
+    def stop_choice(self, choice: int) -> None:
+        if self._progress.stop(choice) and self._call is not None:
+            self._parts.tasks.spawn(self._call.stop_choice(choice), f"stop {self._request.request_id}/{choice}")
+
+    async def close(self) -> None:
+        self._end_attempt()
+        await self._events.aclose()
+
+    async def _run(self) -> AsyncGenerator[StreamEvent, None]:
+        while self._progress.unfinished:
+            placement = await self._place()
+            try:
+                async with aclosing(self._attempt(placement)) as events:
+                    async for event in events:
+                        yield event
+                return
+            except AttemptFailed as failure:
+                await self._after(failure, placement)
+            finally:
+                self._end_attempt()
+            for finished in self._progress.finish_complete():
+                yield finished
+        # Every choice had ended before its last worker was lost: only that worker's end event is missing.
+        yield DoneEvent(self._first_cached or 0, resumed=self._attempts - 1)
+
+    async def _place(self) -> Placement:
+        progress, request = self._progress, self._request
+        wanted = Wanted(request.request_id, progress.tokens, request.cache_salt, progress.may_use_peers)
+        wait_s = 0.0
+        if self._failure is not None and self._verdict(self._failure).wait:
+            wait_s = self._parts.limits.worker_wait_s
+        placement = await self._parts.dispatcher.place(wanted, self._excluded, wait_s)
+        if placement is None:
+            raise NoWorker("no decode worker is ready") if self._failure is None else self._final(self._failure)
+        self._placement = placement
+        self.explain = placement.decision.explain()
+        return placement
+
+    async def _attempt(self, placement: Placement) -> AsyncGenerator[StreamEvent, None]:
+        self._attempts += 1
+        call = self._call = DecodeCall(placement.decode, self._message(placement))
+        limits = self._parts.limits
+        while True:
+            idle_s = limits.stop_grace_s if self._progress.all_stopped else limits.idle_timeout_s
+            message = await call.read(idle_s)
+            match message.WhichOneof("event"):
+                case "accepted":
+                    self._accept(message.accepted)
+                case "tokens":
+                    placement.prefill_ended()
+                    tokens = tuple(token_from_proto(token) for token in message.tokens.tokens)
+                    event: TokensEvent | FinishedEvent | None
+                    if event := self._progress.take_tokens(message.tokens.choice, tokens):
+                        yield event
+                case "finished":
+                    reason = finish_reason_from_proto(message.finished.reason)
+                    if event := self._progress.finish(message.finished.choice, reason):
+                        yield event
+                case "done":
+                    yield self._done(message.done, placement)
+                    return
+
+    def _accept(self, accepted: decode_pb2.GenerateAccepted) -> None:
+        if self._first_cached is None:
+            self._first_cached = accepted.cached_tokens
+
+    def _done(self, done: decode_pb2.GenerateDone, placement: Placement) -> DoneEvent:
+        if self._progress.unfinished:
+            raise AttemptFailed(Failure.FAILED, "the stream was done before all of its choices")
+        cached = done.cached_tokens
+        if self._attempts > 1:
+            # What the last worker found cached may be what an earlier attempt of this very request computed.
+            cached = min(cached, self._first_cached or 0)
+        self._parts.metrics.observe_prefix(placement.decision, done.cached_tokens, self._request.prompt_tokens)
+        worker_id = placement.decode.identity.worker_id
+        return DoneEvent(cached, done.prefill_worker_id, worker_id, self._attempts - 1)
+
+    async def _after(self, failure: AttemptFailed, placement: Placement) -> None:
+        """Prepare the next attempt, or raise what the client is told."""
+        identity = placement.decode.identity
+        ruling = self._verdict(failure)
+        self._parts.metrics.attempt_failed(failure.failure)
+        fields = {
+            "request_id": self._request.request_id,
+            "worker": identity.worker_id,
+            "failure": failure.failure.name,
+            "attempt": self._attempts,
+            "reason": str(failure),
+        }
+        logger.warning("attempt failed", extra=fields)
+        if ruling.suspect and placement.decode.is_candidate:
+            placement.decode.suspect = True
+        if self._progress.all_stopped:
+            return
+        if not ruling.retry or self._attempts >= self._parts.limits.max_attempts:
+            raise self._final(failure) from failure
+        self._failure = failure
+        self._excluded |= {identity.incarnation}
+        if failure.failure is Failure.OVERLOADED and self._progress.has_tokens:
+            # Others may be full as well, and this one will have room again: the stream has to go on somewhere.
+            self._end_attempt()
+            await asyncio.sleep(failure.retry_after_s)
+            self._excluded = frozenset()
+
+    def _verdict(self, failure: AttemptFailed) -> Verdict:
+        return verdict(failure.failure, Phase.AFTER_TOKENS if self._progress.has_tokens else Phase.BEFORE_TOKENS)
+
+    def _final(self, failure: AttemptFailed) -> RouterError:
+        match self._verdict(failure).final:
+            case FinalError.INVALID_INPUT:
+                return InvalidInput(str(failure), param=failure.field or None)
+            case FinalError.TOO_MANY_REQUESTS:
+                error = TooManyRequests("every decode worker is at its limit")
+                error.retry_after_s = failure.retry_after_s
+                return error
+            case FinalError.NO_WORKER:
+                return NoWorker("no decode worker can take the request now")
+            case FinalError.WORKER_LOST:
+                return WorkerLost(f"decode worker lost after {self._attempts} attempts: {failure}")
+            case FinalError.INTERNAL:
+                return InternalError("a worker refused to go on with the request")
+
+    def _message(self, placement: Placement) -> decode_pb2.GenerateRequest:
+        request = self._request
+        return decode_pb2.GenerateRequest(
+            request_id=request.request_id,
+            prompt_tokens=request.prompt_tokens,
+            sampling=sampling_to_proto(request.sampling),
+            choices=[
+                common_pb2.Choice(index=choice.index, output_tokens=choice.output_tokens)
+                for choice in self._progress.unfinished
+            ],
+            prefill_peers=[
+                decode_pb2.Peer(
+                    worker_id=peer.identity.worker_id,
+                    incarnation=peer.identity.incarnation,
+                    address=peer.identity.address,
+                )
+                for peer in placement.peers
+            ],
+            root_hash=placement.root,
+            priority=request.priority,
+        )
+
+    def _end_attempt(self) -> None:
+        if self._call is not None:
+            self._call.close()
+            self._call = None
+        if self._placement is not None:
+            self._placement.release()
+            self._placement = None

@@ -1,0 +1,139 @@
+"""The live workers of this router, keyed by incarnation. Registration writes, the dispatcher reads and claims.
+
+One event loop owns the table: between a look and a claim there is no await, so load is counted atomically.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+
+import grpc.aio
+from kvarn_engine.core.ids import Incarnation, WorkerId
+from kvarn_engine.core.kv_layout import KvLayout
+from kvarn_engine.serving.protocol import LoadReport
+
+
+class Role(Enum):
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerIdentity:
+    """What a worker said of itself at registration; true for the whole incarnation."""
+
+    worker_id: WorkerId
+    incarnation: Incarnation
+    role: Role
+    address: str
+    layout: KvLayout
+    layout_fingerprint: str
+    render_fingerprint: str
+    max_model_len: int
+    vocab_size: int
+
+
+@dataclass(slots=True, eq=False)
+class LiveWorker:
+    identity: WorkerIdentity
+    channel: grpc.aio.Channel
+    load: LoadReport
+    draining: bool = False
+    suspect: bool = False
+    """A request lost it; nothing has been heard since."""
+
+    in_flight: int = 0
+    in_flight_tokens: int = 0
+    lost: bool = False
+    on_lost: set[Callable[[], None]] = field(default_factory=set)
+    """Called once when the worker leaves the table, so that its streams move at once."""
+
+    @property
+    def is_candidate(self) -> bool:
+        return not (self.draining or self.suspect or self.lost)
+
+    @contextmanager
+    def claim(self, tokens: int) -> Iterator[None]:
+        """Count one request on this worker until the block is left."""
+        self.in_flight += 1
+        self.in_flight_tokens += tokens
+        try:
+            yield
+        finally:
+            self.in_flight -= 1
+            self.in_flight_tokens -= tokens
+
+
+class WorkerTable:
+    def __init__(self) -> None:
+        self._workers: dict[Incarnation, LiveWorker] = {}
+        self._refusals: dict[str, str] = {}
+        self._changed = asyncio.Event()
+
+    def add(self, worker: LiveWorker) -> None:
+        self._workers[worker.identity.incarnation] = worker
+        self._refusals.pop(worker.identity.address, None)
+        self._announce()
+
+    def remove(self, incarnation: Incarnation) -> None:
+        """Take a worker out and tell its streams. Unknown incarnations are ignored."""
+        worker = self._workers.pop(incarnation, None)
+        if worker is None:
+            return
+        worker.lost = True
+        for callback in tuple(worker.on_lost):
+            callback()
+        self._announce()
+
+    def heard(self, incarnation: Incarnation, load: LoadReport | None, draining: bool | None) -> None:
+        """An event of this worker arrived: it is alive, and perhaps says how loaded it is."""
+        worker = self._workers.get(incarnation)
+        if worker is None:
+            return
+        was_candidate = worker.is_candidate
+        worker.suspect = False
+        if load is not None:
+            worker.load = load
+        if draining is not None:
+            worker.draining = draining
+        if worker.is_candidate != was_candidate:
+            self._announce()
+
+    def refuse(self, address: str, reason: str) -> None:
+        """Remember why the worker at an address was not let in, for `/debug/workers`."""
+        self._refusals[address] = reason
+
+    @property
+    def refusals(self) -> tuple[tuple[str, str], ...]:
+        return tuple(sorted(self._refusals.items()))
+
+    def get(self, incarnation: Incarnation) -> LiveWorker | None:
+        return self._workers.get(incarnation)
+
+    def all(self) -> tuple[LiveWorker, ...]:
+        return tuple(self._workers.values())
+
+    def candidates(self, role: Role) -> tuple[LiveWorker, ...]:
+        return tuple(
+            worker for worker in self._workers.values() if worker.identity.role is role and worker.is_candidate
+        )
+
+    def layout(self) -> KvLayout | None:
+        """Shared by every worker in the table; None while it is empty."""
+        for worker in self._workers.values():
+            return worker.identity.layout
+        return None
+
+    def max_model_len(self) -> int:
+        """Smallest of the live workers'; 0 while there is none."""
+        return min((worker.identity.max_model_len for worker in self._workers.values()), default=0)
+
+    async def wait_changed(self) -> None:
+        """Until a worker is added or removed, or becomes or ceases to be a candidate."""
+        await self._changed.wait()
+
+    def _announce(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
