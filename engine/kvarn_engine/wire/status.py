@@ -48,13 +48,13 @@ class ErrorStatus(NamedTuple):
 
 def status_of(error: EngineError) -> ErrorStatus:
     """What a servicer aborts its call with."""
-    detail = common_pb2.ErrorDetail(reason=type(error).__name__, message=str(error), retryable=error.retryable)
+    kind = next((kind for kind in type(error).__mro__ if kind in _CODES), EngineFailure)
+    detail = common_pb2.ErrorDetail(reason=kind.__name__, message=str(error), retryable=error.retryable)
     if isinstance(error, InvalidRequest):
         detail.field = error.field
     if isinstance(error, Overloaded):
         detail.retry_after_s = error.retry_after_s
-    code = _CODES.get(type(error), grpc.StatusCode.INTERNAL)
-    return ErrorStatus(code, str(error), ((ERROR_DETAIL_KEY, detail.SerializeToString()),))
+    return ErrorStatus(_CODES[kind], str(error), ((ERROR_DETAIL_KEY, detail.SerializeToString()),))
 
 
 def error_from_call(error: grpc.aio.AioRpcError) -> EngineError:
