@@ -1,0 +1,29 @@
+"""`python -m kvarn_router`: the process edge of the router."""
+
+import asyncio
+import logging
+import os
+import sys
+
+import uvloop
+from kvarn_engine.model_folder import ModelNotFound
+from kvarn_engine.process.logs import configure_logging
+from kvarn_engine.process.settings import load_settings_or_exit
+
+from kvarn_router.app import serve
+from kvarn_router.settings import RouterSettings
+
+
+def main() -> int:
+    settings = load_settings_or_exit(RouterSettings, sys.argv[1:], os.environ)
+    configure_logging("router", settings.logs.log_level, settings.logs.log_json)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(serve(settings))
+    except (ModelNotFound, OSError) as error:
+        logging.getLogger("kvarn.router").error("cannot start", extra={"reason": str(error)})
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
