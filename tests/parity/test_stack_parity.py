@@ -15,7 +15,7 @@ from kvarn_engine.model_folder import EMBEDDED_MODEL, resolve_model
 from tests.support.client import TIMEOUT, Answer, Body, ask, chat_body, completion_body
 from tests.support.prompts import CONVERSATIONS, TEXTS
 from tests.support.reference import Reference
-from tests.support.stack import Stack, StackSpec, running_stack
+from tests.support.stack import COMPUTED_TOKENS, Stack, StackSpec, running_stack
 from tests.support.vocabulary import Vocabulary
 
 pytestmark = pytest.mark.model
@@ -23,6 +23,9 @@ pytestmark = pytest.mark.model
 MODEL = "test-model"
 MAX_TOKENS = 16
 BLOCK_SIZE = 16
+CUT = "\ufffd"
+"""Ends an answer whose length limit fell inside a character."""
+
 BFLOAT16_EPSILON = 0.5
 """Logits of this model lie around 16 to 32, where neighbouring bfloat16 values are 0.125 apart; 30 layers of rounding
 move a logit by a few of those."""
@@ -80,7 +83,7 @@ async def ask_all(stack: Stack, requests: Sequence[Body], stream: bool = False) 
 def check_equal(reference: Reference, prompt: Sequence[int], answer: Answer) -> None:
     expected = reference.greedy(prompt, MAX_TOKENS)
     ended = expected[-1] in reference.eos_token_ids
-    assert answer.text == reference.decode(expected)
+    assert answer.text.rstrip(CUT) == reference.decode(expected).rstrip(CUT)
     assert answer.finish_reason == ("stop" if ended else "length")
     assert answer.prompt_tokens == len(prompt)
     assert answer.completion_tokens == len(expected)
@@ -107,12 +110,13 @@ async def test_every_float32_answer_came_through_the_prefill_pool(
     float32_stack: Stack, float32_reference: Reference
 ) -> None:
     """Guards the tests above against a stack that silently prefills on the decode worker."""
-    before = float32_stack.prefill[0].metric("kvarn_prefill_tokens_total")
-    local_before = float32_stack.decode[0].metric("kvarn_prefill_tokens_total")
+    prefill, decode = float32_stack.prefill[0], float32_stack.decode[0]
+    before = prefill.metric(COMPUTED_TOKENS), decode.metric(COMPUTED_TOKENS)
     prompt = float32_reference.encode(TEXTS[-1])
-    await ask_all(float32_stack, [completion_body(MODEL, prompt, 2, cache_salt="through-the-pool")])
-    assert float32_stack.prefill[0].metric("kvarn_prefill_tokens_total") == before + len(prompt)
-    assert float32_stack.decode[0].metric("kvarn_prefill_tokens_total") == local_before
+    await ask_all(float32_stack, [completion_body(MODEL, prompt, 3, cache_salt="through-the-pool")])
+    after = prefill.metric(COMPUTED_TOKENS), decode.metric(COMPUTED_TOKENS)
+    assert after[0] - before[0] == len(prompt)
+    assert after[1] - before[1] <= 3
 
 
 async def test_bfloat16_answers_differ_only_where_the_reference_cannot_tell(bfloat16_stack: Stack) -> None:

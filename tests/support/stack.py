@@ -20,6 +20,12 @@ from tests.support.process import StackProcess, wait_until
 
 _TRACEBACK = re.compile(r"^Traceback \(most recent call last\)", re.MULTILINE)
 
+COMPUTED_TOKENS = "kvarn_batch_tokens_sum"
+"""Tokens that went through the model: prefill and decode alike."""
+
+SENT_TOKENS = "kvarn_output_tokens_total"
+PREEMPTIONS = "kvarn_preemptions_total"
+
 
 @dataclass(frozen=True)
 class StackSpec:
@@ -114,11 +120,20 @@ class Stack:
         self.wait_known(worker)
 
     def wait_known(self, worker: Worker) -> None:
-        """Until the router has registered this incarnation."""
+        """Until the last that the router said of this incarnation is that it registered."""
         incarnation = worker.describe().incarnation
         assert self.router is not None
         router = self.router
-        wait_until(lambda: incarnation in router.log_text(), f"router knows {incarnation}\n{router.log_tail()}", 30)
+
+        def registered() -> bool:
+            about = [line for line in router.log_text().splitlines() if incarnation in line]
+            return bool(about) and "registered" in about[-1]
+
+        wait_until(registered, f"router knows {worker.process.name}\n{router.log_tail()}", 30)
+
+    def total(self, metric: str) -> float:
+        """One counter over all live workers."""
+        return sum(worker.metric(metric) for worker in self.workers if worker.process.is_alive)
 
     def logs(self) -> str:
         processes = [worker.process for worker in self.workers]
