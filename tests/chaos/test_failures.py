@@ -6,6 +6,7 @@ same stack gave before the trouble. Nothing here measures time: conditions are p
 
 import asyncio
 import random
+import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import httpx
@@ -54,10 +55,8 @@ def is_decoding(stack: Stack) -> Worker | None:
 
 async def after(growing: AsyncIterator[Answer], events: int) -> None:
     """Read a stream up to its `events`th event."""
-    async for _ in growing:
-        events -= 1
-        if events <= 0:
-            return
+    for _ in range(events):
+        await anext(growing)
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
@@ -185,9 +184,14 @@ async def test_a_client_that_leaves_a_frozen_decode_worker_leaks_nothing(
 
 
 async def test_a_slow_client_holds_up_nobody_and_gets_everything(stack: Stack, client: httpx.AsyncClient) -> None:
+    """Its receive buffer is small and it does not read, so the router has to wait for it, and nobody else."""
     slow_body = completion_body(MODEL, short_prompt(6), 1500, ignore_eos=True)
     quick_body = completion_body(MODEL, short_prompt(7), 8)
-    async with streaming(client, slow_body) as growing:
+    small_buffer = httpx.AsyncHTTPTransport(socket_options=[(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)])
+    async with (
+        httpx.AsyncClient(base_url=stack.url, timeout=TIMEOUT, transport=small_buffer) as slow,
+        streaming(slow, slow_body) as growing,
+    ):
         await after(growing, 1)
         for index in range(5):
             quick = await ask(client, {**quick_body, "cache_salt": str(index)})
@@ -195,6 +199,18 @@ async def test_a_slow_client_holds_up_nobody_and_gets_everything(stack: Stack, c
         answer = [answer async for answer in growing][-1]
     assert answer.completion_tokens == 1500
     assert answer.finish_reason == "length"
+
+
+async def test_a_slow_client_that_leaves_frees_everything(stack: Stack, client: httpx.AsyncClient) -> None:
+    slow_body = completion_body(MODEL, short_prompt(8), 1500, ignore_eos=True)
+    small_buffer = httpx.AsyncHTTPTransport(socket_options=[(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)])
+    async with (
+        httpx.AsyncClient(base_url=stack.url, timeout=TIMEOUT, transport=small_buffer) as slow,
+        streaming(slow, slow_body) as growing,
+    ):
+        await after(growing, 1)
+        assert (await ask(client, completion_body(MODEL, short_prompt(9), 8))).completion_tokens == 8
+    await asyncio.to_thread(stack.wait_idle)
 
 
 async def test_two_hundred_requests_aborted_at_random_moments(stack: Stack, client: httpx.AsyncClient) -> None:

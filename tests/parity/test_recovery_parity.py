@@ -5,6 +5,7 @@ Float32, embedded model: two prefill and two decode workers, so that there is so
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -14,7 +15,7 @@ from kvarn_engine.model_folder import EMBEDDED_MODEL, resolve_model
 from tests.support.client import TIMEOUT, Answer, ask, completion_body, streaming
 from tests.support.polling import until
 from tests.support.reference import Reference
-from tests.support.stack import Stack, StackSpec, Worker, running_stack
+from tests.support.stack import PREEMPTIONS, Stack, StackSpec, Worker, running_stack
 
 pytestmark = pytest.mark.model
 
@@ -73,6 +74,26 @@ async def test_a_decode_worker_killed_in_mid_stream_leaves_one_unbroken_stream(
     assert answer.text == reference.decode(expected)
     assert answer.completion_tokens == len(expected)
     stack.restart(victim)
+
+
+async def test_preemptions_on_a_tiny_pool_change_no_token(tmp_path: Path, reference: Reference) -> None:
+    """Six answers grow to six blocks each, in a decode pool of twenty that was promised half of that growth."""
+    spec = StackSpec(
+        EMBEDDED_MODEL,
+        worker_flags=("--dtype", "float32", "--max-batch-tokens", str(CHUNK)),
+        prefill_flags=("--num-blocks", "160"),
+        decode_flags=("--num-blocks", "20", "--local-prefill-max-tokens", "0"),
+    )
+    prompts = [
+        reference.encode(text) for text in (STREAMED_TEXT, "The river runs, and so the wheel", "In the year 1815")
+    ]
+    bodies = [completion_body(MODEL, prompt, 64, cache_salt=salt) for salt in ("a", "b") for prompt in prompts]
+    with running_stack(spec, tmp_path) as small:
+        async with httpx.AsyncClient(base_url=small.url, timeout=TIMEOUT) as client:
+            answers = await asyncio.gather(*(ask(client, body) for body in bodies))
+        assert small.decode[0].metric(PREEMPTIONS) > 0
+    expected = [reference.decode(reference.greedy(prompt, 64)) for prompt in prompts]
+    assert [answer.text for answer in answers] == expected * 2
 
 
 async def _half_way_prefill(stack: Stack, prompt_tokens: int) -> Worker:
