@@ -25,7 +25,7 @@ def simulated_spec(folder: Path, prefill: int = 1, decode: int = 1) -> StackSpec
             *("--max-batch-tokens", str(CHUNK), "--load-report-interval-s", "0.1"),
         ),
         decode_flags=("--handoff-idle-timeout-s", "1.5", "--local-prefill-max-tokens", "0"),
-        router_flags=("--watch-silence-s", "2", "--stream-idle-timeout-s", "3"),
+        router_flags=("--watch-silence-s", "2", "--stream-idle-timeout-s", "10"),
     )
 
 
