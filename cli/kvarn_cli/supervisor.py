@@ -160,3 +160,5 @@ class Supervisor:
             for each in members:
                 if self._tasks[each.plan.name] in late:
                     each.kill()
+            if late:
+                await asyncio.wait(late)

@@ -1,0 +1,57 @@
+"""The doctor's checks, and its exit status without a server."""
+
+import dataclasses
+
+import pytest
+from kvarn_cli.doctor import QUIET_LIMIT_S, check_models, check_router, check_workers, run_doctor
+from kvarn_cli.router_view import WorkerRow, parse_workers
+from rich.console import Console
+
+PREFILL = WorkerRow("prefill-0", "prefill", "127.0.0.1:1", "i1", "ready", "layout", "render", 0.5, "")
+DECODE = dataclasses.replace(PREFILL, worker_id="decode-0", role="decode", address="127.0.0.1:2", incarnation="i2")
+
+
+def problems(*rows: WorkerRow) -> list[str]:
+    return [f"{finding.what} -> {finding.fix}" for finding in check_workers(rows) if not finding.ok]
+
+
+def test_a_healthy_pair_has_no_problem() -> None:
+    assert problems(PREFILL, DECODE) == []
+    assert all(finding.ok for finding in check_router(200, 200))
+    assert all(finding.ok for finding in check_models(["m"]))
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([DECODE], "no prefill worker"),
+        ([PREFILL], "no decode worker"),
+        ([PREFILL, dataclasses.replace(DECODE, last_event_age_s=QUIET_LIMIT_S + 1)], "last event 16 s ago"),
+        ([PREFILL, dataclasses.replace(DECODE, last_event_age_s=None)], "last event never"),
+        ([PREFILL, dataclasses.replace(DECODE, state="draining")], "decode-0 is draining"),
+        ([PREFILL, dataclasses.replace(DECODE, layout_fingerprint="other")], "layout fingerprints differ"),
+        ([PREFILL, dataclasses.replace(DECODE, render_fingerprint="other")], "render fingerprints differ"),
+        ([PREFILL, DECODE, dataclasses.replace(DECODE, worker_id="", refused="fingerprint a, not b")], "same --model"),
+        ([PREFILL, DECODE, dataclasses.replace(DECODE, worker_id="", refused="unreachable")], "check that a worker"),
+    ],
+)
+def test_problems_are_named(rows: list[WorkerRow], expected: str) -> None:
+    assert any(expected in problem for problem in problems(*rows))
+
+
+def test_a_router_that_is_not_ready_is_a_problem() -> None:
+    assert [finding.ok for finding in check_router(200, 503)] == [True, False]
+    assert not next(check_models([])).ok
+
+
+def test_without_a_router_the_exit_status_is_1() -> None:
+    console = Console(record=True, width=200)
+    assert run_doctor("http://127.0.0.1:1", "", console) == 1
+    assert "kvarn up" in console.export_text()
+
+
+def test_rows_are_read_from_what_the_router_says() -> None:
+    (row,) = parse_workers([{"address": "a:1", "role": "decode", "last_event_age_s": 2, "incarnation": None}])
+    assert (row.address, row.role, row.last_event_age_s, row.incarnation) == ("a:1", "decode", 2.0, "")
+    with pytest.raises(TypeError):
+        parse_workers({"workers": {}})
