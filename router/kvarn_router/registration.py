@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum, auto
 
 import grpc.aio
 from kvarn_engine.core.ids import BlockHash, Incarnation, WorkerId
@@ -24,6 +25,18 @@ from kvarn_router.workers import LiveWorker, Role, WorkerIdentity, WorkerTable
 logger = logging.getLogger("kvarn.router.registration")
 
 _ROLES = {common_pb2.ROLE_PREFILL: Role.PREFILL, common_pb2.ROLE_DECODE: Role.DECODE}
+
+
+class _Ending(Enum):
+    """Why one Watch stream is over."""
+
+    GAP = auto()
+    """A new snapshot is due."""
+
+    GOODBYE = auto()
+    """The worker closed it in good order."""
+
+    LOST = auto()
 
 
 class Refused(Exception):
@@ -90,39 +103,45 @@ class Registrar:
         self._table.add(worker)
         logger.info("worker registered", extra=_fields(identity))
         try:
-            while await self._watch(stub, incarnation):
+            while (ending := await self._watch(stub, incarnation)) is _Ending.GAP:
                 self._metrics.watch_gap()
+            if ending is _Ending.GOODBYE:
+                # Closing the channel would cut the answers that the worker still finishes.
+                self._table.leave(incarnation)
+                await worker.wait_idle()
         finally:
             self._table.remove(incarnation)
             self._index.forget(incarnation)
             logger.info("worker left", extra=_fields(identity))
         return True
 
-    async def _watch(self, stub: worker_pb2_grpc.WorkerStub, incarnation: Incarnation) -> bool:
-        """Follow one Watch stream. True when it has a gap and a new snapshot is due; False when the worker is gone."""
+    async def _watch(self, stub: worker_pb2_grpc.WorkerStub, incarnation: Incarnation) -> _Ending:
+        """Follow one Watch stream to its end."""
         call = stub.Watch(worker_pb2.WatchRequest())
         try:
             while True:
                 async with asyncio.timeout(self._limits.watch_silence_s):
                     event = await call.read()
-                if not isinstance(event, worker_pb2.WatchEvent) or event.incarnation != incarnation:
-                    return False
+                if not isinstance(event, worker_pb2.WatchEvent):
+                    return _Ending.GOODBYE
+                if event.incarnation != incarnation:
+                    return _Ending.LOST
                 self._take(incarnation, event)
         except SequenceGap as gap:
             logger.warning("cache events have a gap", extra={"incarnation": incarnation, "reason": str(gap)})
-            return True
+            return _Ending.GAP
         except TimeoutError:
             logger.warning("worker fell silent", extra={"incarnation": incarnation})
-            return False
+            return _Ending.LOST
         except grpc.aio.AioRpcError as error:
             logger.warning("watch broke", extra={"incarnation": incarnation, "code": error.code().name})
-            return False
+            return _Ending.LOST
         except asyncio.CancelledError:
             # grpc.aio reports a status CANCELLED sent by the peer as if this task had been cancelled.
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            return False
+            return _Ending.LOST
         finally:
             call.cancel()
 

@@ -48,7 +48,9 @@ class LiveWorker:
     in_flight_tokens: int = 0
     lost: bool = False
     on_lost: set[Callable[[], None]] = field(default_factory=set)
-    """Called once when the worker leaves the table, so that its streams move at once."""
+    """Called once when the worker is lost, so that its streams move at once."""
+
+    _idle: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def is_candidate(self) -> bool:
@@ -59,11 +61,19 @@ class LiveWorker:
         """Count one request on this worker until the block is left."""
         self.in_flight += 1
         self.in_flight_tokens += tokens
+        self._idle.clear()
         try:
             yield
         finally:
             self.in_flight -= 1
             self.in_flight_tokens -= tokens
+            if not self.in_flight:
+                self._idle.set()
+
+    async def wait_idle(self) -> None:
+        """Until no request of this router is on the worker."""
+        if self.in_flight:
+            await self._idle.wait()
 
 
 class WorkerTable:
@@ -77,8 +87,13 @@ class WorkerTable:
         self._refusals.pop(worker.identity.address, None)
         self._announce()
 
+    def leave(self, incarnation: Incarnation) -> None:
+        """A worker said goodbye: no new requests for it, but the streams on it may end in peace."""
+        if self._workers.pop(incarnation, None) is not None:
+            self._announce()
+
     def remove(self, incarnation: Incarnation) -> None:
-        """Take a worker out and tell its streams. Unknown incarnations are ignored."""
+        """Take a lost worker out and move its streams. Unknown incarnations are ignored."""
         worker = self._workers.pop(incarnation, None)
         if worker is None:
             return

@@ -3,6 +3,7 @@
 import secrets
 import time
 import uuid
+from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
@@ -28,12 +29,14 @@ def build_api(
     settings: ApiSettings,
     registry: CollectorRegistry,
     sources: Sources | None = None,
+    extra_routes: Sequence[Route] = (),
 ) -> ASGIApp:
+    """`extra_routes` are served behind the same edge: request ids, API keys, error bodies."""
     sources = sources or system_sources()
     metrics = ApiMetrics(registry)
     limit = InflightLimit(settings.max_inflight)
     services = Services(MeteredPipeline(pipeline, metrics), tokenizer, settings, sources, limit)
-    router = Router(_routes(services, registry), redirect_slashes=False, default=_not_found)
+    router = Router([*_routes(services, registry), *extra_routes], redirect_slashes=False, default=_not_found)
     return Edge(router, settings.api_keys, metrics, sources.make_request_id)
 
 

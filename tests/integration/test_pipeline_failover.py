@@ -1,0 +1,186 @@
+"""A stream goes on exactly where it was when its decode worker is lost, frozen, full or leaving."""
+
+from contextlib import AsyncExitStack
+
+import grpc
+import pytest
+from kvarn_engine.core.errors import Draining, EngineFailure, InvalidRequest, LayoutMismatch, Overloaded
+from kvarn_router.context import DoneEvent, FinishedEvent, StreamEvent, TokensEvent
+from kvarn_router.errors import InvalidInput, NoWorker, TooManyRequests, WorkerLost
+from kvarn_router.stream import StreamLimits
+
+from tests.support.routing_stack import RoutingStack, eventually, make_request, registered, routing_stack, tokens_of
+from tests.support.scripted_worker import (
+    Interruption,
+    Script,
+    ScriptedWorker,
+    abort_with,
+    freeze,
+    scripted_output,
+    served,
+)
+
+QUICK = StreamLimits(idle_timeout_s=0.2, worker_wait_s=0.2, max_attempts=3)
+
+
+def worker(number: int, script: Script | None = None) -> ScriptedWorker:
+    return ScriptedWorker(f"d{number}", incarnation=f"life-{number}", script=script or Script())
+
+
+async def started(
+    exit_stack: AsyncExitStack, *workers: ScriptedWorker, limits: StreamLimits | None = None
+) -> RoutingStack:
+    for each in workers:
+        await exit_stack.enter_async_context(served(each))
+    stack = await exit_stack.enter_async_context(routing_stack(*workers, limits=limits))
+    await registered(stack, *workers)
+    return stack
+
+
+async def make_preferred(stack: RoutingStack, preferred: ScriptedWorker) -> None:
+    """The next request goes to this worker: every other one counts as busy."""
+    for live in stack.table.all():
+        if live.identity.incarnation != preferred.incarnation:
+            live.in_flight += 1
+
+
+async def test_plain_stream_carries_id_peers_and_root() -> None:
+    async with AsyncExitStack() as exit_stack:
+        one = worker(1)
+        stack = await started(exit_stack, one)
+        events = await stack.collect(make_request(max_tokens=5))
+        assert tokens_of(events) == scripted_output(9, 5)
+        assert [type(event) for event in events[-2:]] == [FinishedEvent, DoneEvent]
+        assert one.request_ids == ["r"]
+        assert len(one.requests[0].root_hash) == 16
+        assert stack.table.all()[0].in_flight == 0
+
+
+@pytest.mark.parametrize(
+    "interruption",
+    [
+        abort_with(grpc.StatusCode.UNAVAILABLE),
+        abort_with(grpc.StatusCode.CANCELLED),
+        abort_with(grpc.StatusCode.INTERNAL),
+        freeze,
+    ],
+    ids=["unavailable", "cancelled", "internal", "frozen"],
+)
+@pytest.mark.parametrize("interrupt_at", [0, 1, 4])
+async def test_another_worker_continues_exactly(interruption: Interruption, interrupt_at: int) -> None:
+    async with AsyncExitStack() as exit_stack:
+        broken = worker(1, Script(interrupt_at=interrupt_at, interruption=interruption))
+        whole = worker(2)
+        limits = StreamLimits(idle_timeout_s=0.5, worker_wait_s=20, max_attempts=3)
+        stack = await started(exit_stack, broken, whole, limits=limits)
+        await make_preferred(stack, broken)
+        events = await stack.collect(make_request(max_tokens=8))
+        assert tokens_of(events) == scripted_output(9, 8)
+        assert events[-1] == DoneEvent(0, "", "d2", resumed=1)
+        assert list(whole.requests[0].choices[0].output_tokens) == scripted_output(9, interrupt_at)
+
+
+async def test_only_unfinished_choices_move() -> None:
+    async with AsyncExitStack() as exit_stack:
+        broken = worker(1, Script(interrupt_at=7, interruption=abort_with(grpc.StatusCode.UNAVAILABLE)))
+        broken.stops.append(1)  # choice 1 is over before it has a token
+        whole = worker(2)
+        stack = await started(exit_stack, broken, whole)
+        await make_preferred(stack, broken)
+        events = await stack.collect(make_request(max_tokens=6, num_choices=3))
+        assert tokens_of(events, 0) == scripted_output(9, 6, choice=0)
+        assert tokens_of(events, 2) == scripted_output(9, 6, choice=2)
+        assert [choice.index for choice in whole.requests[0].choices] == [0, 2]
+        assert not whole.requests[0].prefill_peers
+        assert sorted(event.choice for event in events if isinstance(event, FinishedEvent)) == [0, 1, 2]
+
+
+async def test_waits_for_the_restarted_worker() -> None:
+    async with AsyncExitStack() as exit_stack:
+        first_life = worker(1)
+        server = await exit_stack.enter_async_context(served(first_life))
+        stack = await exit_stack.enter_async_context(routing_stack(first_life))
+        await registered(stack, first_life)
+        first_life.script = Script(interrupt_at=3, interruption=freeze)
+        async with stack.pipeline.open(make_request(max_tokens=6)) as stream:
+            events = [await anext(stream.events()) for _ in range(3)]
+            await server.stop(None)
+            second_life = ScriptedWorker("d1", incarnation="life-2", address=first_life.address)
+            await exit_stack.enter_async_context(served(second_life))
+            events += [event async for event in stream.events()]
+        assert tokens_of(events) == scripted_output(9, 6)
+        assert isinstance(events[-1], DoneEvent)
+        assert events[-1].resumed == 1
+
+
+async def test_silent_worker_loses_its_streams_without_an_idle_timeout() -> None:
+    async with AsyncExitStack() as exit_stack:
+        frozen, whole = worker(1, Script(interrupt_at=2, interruption=freeze)), worker(2)
+        for each in (frozen, whole):
+            await exit_stack.enter_async_context(served(each))
+        stack = await exit_stack.enter_async_context(routing_stack(frozen, whole, watch_silence_s=0.5))
+        await registered(stack, frozen, whole)
+        await make_preferred(stack, frozen)
+        events = await stack.collect(make_request(max_tokens=5))
+        assert tokens_of(events) == scripted_output(9, 5)
+
+
+async def test_last_token_sent_before_the_loss_needs_no_other_worker() -> None:
+    async with AsyncExitStack() as exit_stack:
+        only = worker(1, Script(interrupt_at=4, interruption=abort_with(grpc.StatusCode.UNAVAILABLE)))
+        stack = await started(exit_stack, only, limits=QUICK)
+        events = await stack.collect(make_request(max_tokens=4))
+        assert tokens_of(events) == scripted_output(9, 4)
+        assert isinstance(events[-1], DoneEvent)
+        assert len(only.requests) == 1
+
+
+async def test_draining_refusal_goes_elsewhere() -> None:
+    async with AsyncExitStack() as exit_stack:
+        leaving, other = worker(1, Script(refuse=Draining("leaving"))), worker(2)
+        stack = await started(exit_stack, leaving, other)
+        await make_preferred(stack, leaving)
+        assert tokens_of(await stack.collect(make_request())) == scripted_output(9, 6)
+        assert len(leaving.requests) == len(other.requests) == 1
+
+
+async def test_overloaded_everywhere_is_too_many_requests_with_its_retry_after() -> None:
+    async with AsyncExitStack() as exit_stack:
+        full = [worker(number, Script(refuse=Overloaded("full", retry_after_s=7.0))) for number in (1, 2)]
+        stack = await started(exit_stack, *full)
+        with pytest.raises(TooManyRequests) as raised:
+            await stack.collect(make_request())
+        assert raised.value.retry_after_s == 7.0
+        assert [len(each.requests) for each in full] == [1, 1]
+
+
+async def test_invalid_request_is_not_tried_twice() -> None:
+    async with AsyncExitStack() as exit_stack:
+        strict = [worker(number, Script(refuse=InvalidRequest("top_k", "no"))) for number in (1, 2)]
+        stack = await started(exit_stack, *strict)
+        with pytest.raises(InvalidInput) as raised:
+            await stack.collect(make_request())
+        assert raised.value.param == "top_k"
+        assert sum(len(each.requests) for each in strict) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"), [(EngineFailure("broken"), WorkerLost), (LayoutMismatch("a", "b"), NoWorker)]
+)
+async def test_failures_that_no_worker_survives(error: EngineFailure, expected: type[Exception]) -> None:
+    async with AsyncExitStack() as exit_stack:
+        stack = await started(exit_stack, worker(1, Script(refuse=error)), limits=QUICK)
+        with pytest.raises(expected):
+            await stack.collect(make_request())
+
+
+async def test_lost_for_good_ends_with_worker_lost_after_the_tokens() -> None:
+    async with AsyncExitStack() as exit_stack:
+        only = worker(1, Script(interrupt_at=2, interruption=freeze))
+        stack = await started(exit_stack, only, limits=QUICK)
+        received: list[StreamEvent] = []
+        with pytest.raises(WorkerLost):
+            await stack.collect(make_request(), received)
+        assert tokens_of(received) == scripted_output(9, 2)
+        assert all(isinstance(event, TokensEvent) for event in received)
+        await eventually(lambda: only.running == 0, "the frozen call is cancelled")
