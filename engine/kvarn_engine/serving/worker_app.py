@@ -1,4 +1,4 @@
-"""One worker as a whole: the gRPC server, its services, the engine behind them, and the order in which they start and end.
+"""One worker as a whole: the gRPC server, its services, the engine, and the order in which they start and end.
 
 Built by a role's composition root. It does not know what the role's service does, only how to register and close it.
 """
@@ -58,7 +58,7 @@ class WorkerApp:
         self._parts = parts
         self._role = role
         self._worker = WorkerService(parts.identity, parts.engine, parts.gate, settings.load_report_interval_s)
-        self._health = health.aio.HealthServicer()
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # missing in the published types
         self._server = grpc.aio.server(options=server_options(ChannelSettings()))
         self._tasks = TaskOwner("worker")
         self._metrics_endpoint = MetricsEndpoint(port=0)
@@ -101,7 +101,7 @@ class WorkerApp:
 
     def _register_services(self) -> None:
         self._role.register(self._server)
-        worker_pb2_grpc.add_WorkerServicer_to_server(self._worker, self._server)
+        worker_pb2_grpc.add_WorkerServicer_to_server(self._worker, self._server)  # type: ignore[no-untyped-call]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (self._role.service_name, _WORKER_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)

@@ -1,6 +1,7 @@
 """The edge of a worker process: signals, the ready line, the stages of a shutdown, the exit status.
 
-Called by `__main__` of each role with a function that builds the app. The first SIGTERM or SIGINT drains; the second forces.
+Called by `__main__` of each role with a function that builds the app. The first SIGTERM drains,
+the second forces; SIGINT counts the same.
 """
 
 import asyncio

@@ -1,0 +1,85 @@
+"""One attempt to pull a request's KV from one prefill peer: frames in, checked blocks in this worker's pool.
+
+Called by the hand-off, once for each peer. It does not know that there are other peers, nor what happens after.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from kvarn_engine.core.errors import HandoffError
+from kvarn_engine.core.sampling import SampledToken
+from kvarn_engine.serving.protocol import Generation
+from kvarn_engine.wire.convert import token_from_proto
+from kvarn_engine.wire.frames import BlocksFrame, ControlFrame, Transfer, decode_frame
+from kvarn_engine.wire.prefill_rpc import RunCall
+from kvarn_proto.v1 import prefill_pb2
+
+DrawnTokens = tuple[tuple[int, SampledToken], ...]
+OnFirstTokens = Callable[[DrawnTokens], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class ImportReport:
+    """Filled while frames come in; true also when the attempt breaks off."""
+
+    cached_tokens: int = 0
+    received_bytes: int = 0
+    first_tokens_at: float | None = None
+    last_block_at: float | None = None
+    done: bool = False
+
+
+class Importer:
+    def __init__(
+        self, generation: Generation, transfer: Transfer, on_first_tokens: OnFirstTokens, idle_timeout_s: float
+    ) -> None:
+        self._generation = generation
+        self._transfer = transfer
+        self._on_first_tokens = on_first_tokens
+        self._idle_timeout_s = idle_timeout_s
+        self.report = ImportReport()
+
+    async def run(self, call: RunCall) -> None:
+        """Read to the done frame. Raises HandoffError when the peer breaks it, AioRpcError when the peer is lost."""
+        try:
+            while not self.report.done:
+                await self._take(await self._read(call))
+        finally:
+            call.cancel()
+
+    async def _read(self, call: RunCall) -> bytes:
+        try:
+            async with asyncio.timeout(self._idle_timeout_s):
+                buffer = await call.read()
+        except TimeoutError:
+            raise HandoffError(f"no frame for {self._idle_timeout_s:g} s") from None
+        if not isinstance(buffer, bytes):
+            raise HandoffError("stream ended before the done frame")
+        return buffer
+
+    async def _take(self, buffer: bytes) -> None:
+        frame = decode_frame(buffer, self._transfer)
+        if isinstance(frame, BlocksFrame):
+            self._write(frame, len(buffer))
+        elif isinstance(frame, ControlFrame):
+            await self._take_control(frame.event)
+
+    def _write(self, frame: BlocksFrame, frame_bytes: int) -> None:
+        for offset, block in enumerate(frame.blocks):
+            self._generation.write_block(frame.first + offset, block.block_hash, block.payload)
+        self.report.received_bytes += frame_bytes
+        self.report.last_block_at = time.perf_counter()
+
+    async def _take_control(self, event: prefill_pb2.PrefillEvent) -> None:
+        """An event without content is the peer's heartbeat."""
+        match event.WhichOneof("event"):
+            case "accepted":
+                self.report.cached_tokens = event.accepted.cached_tokens
+            case "first_tokens":
+                tokens = tuple((entry.choice, token_from_proto(entry.token)) for entry in event.first_tokens.tokens)
+                self.report.first_tokens_at = time.perf_counter()
+                await self._on_first_tokens(tokens)
+            case "done":
+                self.report.done = True

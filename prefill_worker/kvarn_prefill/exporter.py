@@ -1,0 +1,96 @@
+"""One prefill's events as hand-off frames, in the order in which the decode worker can use them.
+
+Called by the Prefill service. It reads blocks while they are pinned; it does not know who receives them.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from kvarn_engine.serving.protocol import BlocksReady, Engine, FirstTokens, Prefill, PrefillFinished
+from kvarn_engine.wire.convert import token_to_proto
+from kvarn_engine.wire.frames import BlockPayload, Transfer, encode_blocks, encode_control
+from kvarn_proto.v1 import prefill_pb2
+
+ItemT = TypeVar("ItemT")
+Send = Callable[[bytes], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class ExportReport:
+    """Filled while frames go out."""
+
+    sent_bytes: int = 0
+    compute_s: float = 0.0
+
+
+class Exporter:
+    def __init__(self, engine: Engine, transfer: Transfer, send: Send, heartbeat_s: float) -> None:
+        self._engine = engine
+        self._transfer = transfer
+        self._send = send
+        self._heartbeat_s = heartbeat_s
+        self.report = ExportReport()
+
+    async def run(self, prefill: Prefill) -> None:
+        """Return after the done frame; the caller then closes the prefill, which unpins its blocks."""
+        accepted = prefill_pb2.PrefillAccepted(cached_tokens=prefill.cached_tokens)
+        await self._send_control(prefill_pb2.PrefillEvent(accepted=accepted))
+        async for event in with_pauses(prefill.events(), self._heartbeat_s):
+            match event:
+                case None:
+                    await self._send_control(prefill_pb2.PrefillEvent())
+                case BlocksReady():
+                    await self._send_blocks(event)
+                case FirstTokens():
+                    await self._send_control(_first_tokens(event))
+                case PrefillFinished():
+                    self.report.compute_s = event.compute_s
+                    done = prefill_pb2.PrefillDone(num_blocks=event.num_blocks, compute_s=event.compute_s)
+                    await self._send_control(prefill_pb2.PrefillEvent(done=done))
+
+    async def _send_control(self, event: prefill_pb2.PrefillEvent) -> None:
+        await self._send(encode_control(self._transfer, event))
+
+    async def _send_blocks(self, ready: BlocksReady) -> None:
+        step = self._transfer.blocks_per_frame
+        for offset in range(0, len(ready.indexes), step):
+            indexes = ready.indexes[offset : offset + step]
+            hashes = ready.hashes[offset : offset + step]
+            blocks = [
+                BlockPayload(block_hash, self._engine.read_block(index))
+                for block_hash, index in zip(hashes, indexes, strict=True)
+            ]
+            frame = encode_blocks(self._transfer, ready.first + offset, blocks)
+            self.report.sent_bytes += len(frame)
+            await self._send(frame)
+
+
+def _first_tokens(event: FirstTokens) -> prefill_pb2.PrefillEvent:
+    tokens = [prefill_pb2.FirstToken(choice=choice, token=token_to_proto(token)) for choice, token in event.tokens]
+    return prefill_pb2.PrefillEvent(first_tokens=prefill_pb2.FirstTokens(tokens=tokens))
+
+
+async def with_pauses(items: AsyncIterator[ItemT], pause_s: float) -> AsyncIterator[ItemT | None]:
+    """The items, and None each time the next one takes longer than `pause_s`."""
+    following: asyncio.Task[ItemT | None] | None = None
+    try:
+        while True:
+            following = following or asyncio.create_task(_next(items), name="export/next-event")
+            done, _ = await asyncio.wait({following}, timeout=pause_s)
+            item = following.result() if done else None
+            if done:
+                following = None
+            if done and item is None:
+                return
+            yield item
+    finally:
+        if following is not None:
+            following.cancel()
+            await asyncio.wait({following})
+
+
+async def _next(items: AsyncIterator[ItemT]) -> ItemT | None:
+    """None at the end: a task cannot end with StopAsyncIteration."""
+    return await anext(items, None)
