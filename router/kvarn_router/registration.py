@@ -85,7 +85,9 @@ class Registrar:
                     if await self._serve(address, channel):
                         backoff_s = self._limits.backoff_min_s
             except grpc.aio.AioRpcError as error:
-                logger.info("worker is not reachable", extra={"address": address, "code": error.code().name})
+                # Once per outage: the next tries, seconds apart, say nothing new.
+                level = logging.WARNING if backoff_s == self._limits.backoff_min_s else logging.DEBUG
+                logger.log(level, "worker is not reachable", extra={"address": address, "code": error.code().name})
             except Refused as refusal:
                 self._metrics.refused()
                 self._table.refuse(address, str(refusal))
