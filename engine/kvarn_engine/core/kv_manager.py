@@ -80,11 +80,13 @@ class KvManager:
     def publish(self, sequence: Sequence) -> None:
         """Make the sequence's newly complete blocks findable."""
         complete = sequence.num_computed // self.block_size
+        if complete <= sequence.num_published:
+            return
         hashes = sequence.chain(complete, self.block_size)
         for position in range(sequence.num_published, complete):
             index = sequence.block_table[position]
             sequence.block_table[position] = self.pool.publish(index, hashes[position])
-        sequence.num_published = max(sequence.num_published, complete)
+        sequence.num_published = complete
 
     def free(self, sequence: Sequence) -> None:
         self.pool.release(sequence.block_table)
