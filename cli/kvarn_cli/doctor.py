@@ -82,14 +82,13 @@ def _check_worker(row: WorkerRow) -> Iterator[Finding]:
     name = row.worker_id or row.address
     if row.refused:
         yield Finding(False, f"{name} is not registered: {row.refused}", _refusal_fix(row))
-    elif row.state not in ("ready", "live"):
+    elif row.state != "live":
         yield Finding(False, f"{name} is {row.state}", "a draining or suspect worker gets no new requests; see its log")
-    elif row.last_event_age_s is None or row.last_event_age_s > QUIET_LIMIT_S:
-        heard = "never" if row.last_event_age_s is None else f"{row.last_event_age_s:.0f} s ago"
+    elif row.last_event_age_s is not None and row.last_event_age_s > QUIET_LIMIT_S:
         fix = "the worker hangs or the network drops its stream; restart it"
-        yield Finding(False, f"{name}: last event {heard}", fix)
+        yield Finding(False, f"{name}: last event {row.last_event_age_s:.0f} s ago", fix)
     else:
-        yield Finding(True, f"{name}: last event {row.last_event_age_s:.1f} s ago")
+        yield Finding(True, f"{name}: events flow, {row.indexed_blocks} cached blocks in the index")
 
 
 def _refusal_fix(row: WorkerRow) -> str:
@@ -108,9 +107,8 @@ def _check_equal(rows: Sequence[WorkerRow], kind: str, values: Sequence[str]) ->
 
 
 def _table(rows: Sequence[WorkerRow]) -> Table:
-    table = Table("worker", "role", "address", "incarnation", "state", "last event")
+    table = Table("worker", "role", "address", "incarnation", "state", "indexed blocks")
     for row in rows:
-        age = "-" if row.last_event_age_s is None else f"{row.last_event_age_s:.1f} s"
-        state = "refused" if row.refused else row.state
-        table.add_row(row.worker_id or "-", row.role or "-", row.address, row.incarnation or "-", state, age)
+        cells = (row.worker_id, row.role, row.address, row.incarnation, row.state, str(row.indexed_blocks))
+        table.add_row(*(cell or "-" for cell in cells))
     return table

@@ -17,6 +17,11 @@ class WorkerRow:
     layout_fingerprint: str
     render_fingerprint: str
     last_event_age_s: float | None
+    """None when the router does not say."""
+
+    indexed_blocks: int
+    """Cached blocks that the router knows of, from the worker's events."""
+
     refused: str
     """Why the router did not let it in; empty when it did."""
 
@@ -51,27 +56,27 @@ def fetch_workers(client: httpx.Client) -> list[WorkerRow]:
 
 
 def parse_workers(content: object) -> list[WorkerRow]:
-    """Raises KeyError, TypeError or ValueError when the content is something else."""
-    rows = content["workers"] if isinstance(content, dict) else content
-    if not isinstance(rows, list):
-        raise TypeError("not a list of workers")
-    return [_row(row) for row in rows]
+    """Registered workers, then refused ones. Raises KeyError, TypeError or ValueError for other content."""
+    if not isinstance(content, dict):
+        raise TypeError("not an object")
+    return [_live(row) for row in content["workers"]] + [_refused(row) for row in content["refused"]]
 
 
-def _row(row: dict[str, object]) -> WorkerRow:
-    def text(name: str) -> str:
-        value = row.get(name)
-        return "" if value is None else str(value)
-
-    age = row.get("last_event_age_s")
+def _live(row: dict[str, object]) -> WorkerRow:
+    age, blocks = row.get("last_event_age_s"), row["index_blocks"]
     return WorkerRow(
-        worker_id=text("worker_id"),
-        role=text("role"),
+        worker_id=str(row["worker_id"]),
+        role=str(row["role"]),
         address=str(row["address"]),
-        incarnation=text("incarnation"),
-        state=text("state"),
-        layout_fingerprint=text("layout_fingerprint"),
-        render_fingerprint=text("render_fingerprint"),
+        incarnation=str(row["incarnation"]),
+        state="draining" if row["draining"] else "suspect" if row["suspect"] else "live",
+        layout_fingerprint=str(row["layout_fingerprint"]),
+        render_fingerprint=str(row["render_fingerprint"]),
         last_event_age_s=float(age) if isinstance(age, int | float) else None,
-        refused=text("refused"),
+        indexed_blocks=blocks if isinstance(blocks, int) else 0,
+        refused="",
     )
+
+
+def _refused(row: dict[str, object]) -> WorkerRow:
+    return WorkerRow("", "", str(row["address"]), "", "refused", "", "", None, 0, str(row["reason"]))

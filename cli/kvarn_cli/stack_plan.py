@@ -87,6 +87,7 @@ def _router(
     command = [
         *(python, "-m", "kvarn_router", "--host", options.host, "--port", str(options.port)),
         *("--model", options.model, "--workers", ",".join(addresses)),
+        *(("--ready-without-prefill",) if options.prefill == 0 else ()),
         *shlex.split(options.router_args),
     ]
     return ProcessPlan("router", "router", f"{options.host}:{options.port}", 0, tuple(command), environment)

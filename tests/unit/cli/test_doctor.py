@@ -7,7 +7,7 @@ from kvarn_cli.doctor import QUIET_LIMIT_S, check_models, check_router, check_wo
 from kvarn_cli.router_view import WorkerRow, parse_workers
 from rich.console import Console
 
-PREFILL = WorkerRow("prefill-0", "prefill", "127.0.0.1:1", "i1", "ready", "layout", "render", 0.5, "")
+PREFILL = WorkerRow("prefill-0", "prefill", "127.0.0.1:1", "i1", "live", "layout", "render", 0.5, 3, "")
 DECODE = dataclasses.replace(PREFILL, worker_id="decode-0", role="decode", address="127.0.0.1:2", incarnation="i2")
 
 
@@ -27,7 +27,6 @@ def test_a_healthy_pair_has_no_problem() -> None:
         ([DECODE], "no prefill worker"),
         ([PREFILL], "no decode worker"),
         ([PREFILL, dataclasses.replace(DECODE, last_event_age_s=QUIET_LIMIT_S + 1)], "last event 16 s ago"),
-        ([PREFILL, dataclasses.replace(DECODE, last_event_age_s=None)], "last event never"),
         ([PREFILL, dataclasses.replace(DECODE, state="draining")], "decode-0 is draining"),
         ([PREFILL, dataclasses.replace(DECODE, layout_fingerprint="other")], "layout fingerprints differ"),
         ([PREFILL, dataclasses.replace(DECODE, render_fingerprint="other")], "render fingerprints differ"),
@@ -51,7 +50,12 @@ def test_without_a_router_the_exit_status_is_1() -> None:
 
 
 def test_rows_are_read_from_what_the_router_says() -> None:
-    (row,) = parse_workers([{"address": "a:1", "role": "decode", "last_event_age_s": 2, "incarnation": None}])
-    assert (row.address, row.role, row.last_event_age_s, row.incarnation) == ("a:1", "decode", 2.0, "")
+    live = {
+        "worker_id": "decode-0", "role": "decode", "address": "a:1", "incarnation": "i", "draining": False,
+        "suspect": True, "layout_fingerprint": "l", "render_fingerprint": "r", "index_blocks": 7,
+    }  # fmt: skip
+    first, second = parse_workers({"workers": [live], "refused": [{"address": "b:2", "reason": "no answer"}]})
+    assert (first.address, first.state, first.indexed_blocks, first.refused) == ("a:1", "suspect", 7, "")
+    assert (second.address, second.state, second.refused) == ("b:2", "refused", "no answer")
     with pytest.raises(TypeError):
-        parse_workers({"workers": {}})
+        parse_workers([])
