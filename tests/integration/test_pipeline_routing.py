@@ -190,6 +190,15 @@ async def test_stopped_choice_ends_aborted_and_the_other_goes_on() -> None:
         assert isinstance(events[-1], DoneEvent)
 
 
+async def test_one_request_id_used_twice_at_once_stays_two_requests() -> None:
+    async with AsyncExitStack() as exit_stack:
+        one = worker(1)
+        stack = await started(exit_stack, one)
+        await asyncio.gather(*(stack.collect(make_request(name="same")) for _ in range(3)))
+        await stack.collect(make_request(name="same"))
+        assert sorted(one.request_ids) == ["same", "same", "same~2", "same~3"]
+
+
 async def test_goodbye_lets_running_answers_end() -> None:
     async with AsyncExitStack() as exit_stack:
         one = worker(1)
