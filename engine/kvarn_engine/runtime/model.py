@@ -20,7 +20,7 @@ _log = logging.getLogger("kvarn.runtime")
 
 _LENGTH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
 _SUPPORTED_LAYERS = frozenset({"full_attention", "sliding_attention"})
-_HARMLESS_EXTRAS = frozenset({"dropout", "position_ids", "is_causal", "use_cache", "output_attentions", "cache"})
+_HARMLESS_EXTRAS = frozenset({"dropout", "position_ids", "is_causal", "use_cache", "cache"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +59,15 @@ class Probe:
             self.problems.append("query heads are no multiple of KV heads")
         if extras.get("is_causal") is False:
             self.problems.append("attention is not causal")
-        unknown = sorted(name for name, value in extras.items() if value is not None and name not in _HARMLESS_EXTRAS)
+        unknown = sorted(name for name, given in extras.items() if given is not None and not _is_harmless(name))
         if unknown:
             self.problems.append(f"attention takes {', '.join(unknown)}, which the kernels do not know")
-        return torch.zeros_like(call.query)
+        return call.query.new_zeros((*call.query.shape[:2], value.shape[2]))
+
+
+def _is_harmless(extra: str) -> bool:
+    """Keywords that transformers hands to attention functions and that change nothing in what they compute."""
+    return extra in _HARMLESS_EXTRAS or extra.startswith("output_")
 
 
 def load_model(folder: Path, settings: RuntimeSettings) -> LoadedModel:
