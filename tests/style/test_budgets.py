@@ -18,6 +18,8 @@ LONG_CLASSES: Mapping[str, str] = {}
 MANY_PARAMETERS: Mapping[str, str] = {
     "cli/kvarn_cli/main.py:up": "typer reads the command's options from its parameters",
     "cli/kvarn_cli/stack_plan.py:_worker": "one command line is made of exactly these parts",
+    "engine/kvarn_engine/runtime/attention.py:_attention": "transformers calls it with this signature",
+    "engine/kvarn_engine/runtime/backends/cpu_kernel.py:decode": "a compiled kernel takes arrays, not objects",
 }
 
 

@@ -13,6 +13,8 @@ UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|NotImplementedError|(?i:\bpl
 BROAD = frozenset({"Exception", "BaseException"})
 
 BROAD_EXCEPT: Mapping[str, str] = {
+    "engine/kvarn_engine/serving/loop.py": "the step thread's edge: whoever waits must hear of any defect",
+    "engine/kvarn_engine/serving/stepper.py": "a runner may raise anything; the requests in flight hear EngineFailure",
     "router/kvarn_router/api/edge.py": "the process edge of the API: what leaves it would be a broken connection",
 }
 """File -> why it may catch everything."""
