@@ -43,11 +43,12 @@ class Generator:
     async def run(self) -> None:
         began = time.perf_counter()
         async with self._engine.open_generation(self._request.spec) as generation:
+            self.done.queue_s = time.perf_counter() - began
             with self._running.entry(self._request.spec.request_id, generation):
                 cached_tokens = self._cached_tokens(generation)
                 await self._answer.accepted(cached_tokens)
                 if self._wants_peer(generation):
-                    await self._import(generation, began)
+                    await self._import(generation)
                 else:
                     await generation.start()
                 await self._stream(generation)
@@ -59,12 +60,11 @@ class Generator:
         uncached = len(self._request.prefill_tokens) - cached
         return self._request.can_use_peers and uncached > self._settings.local_prefill_max_tokens
 
-    async def _import(self, generation: Generation, began: float) -> None:
+    async def _import(self, generation: Generation) -> None:
         limits = HandoffLimits(self._engine.layout, self._settings.handoff_idle_timeout_s)
         handoff = Handoff(self._request, generation, self._channels, limits, self._forward)
         self.report = handoff.report
         await generation.allocate_import(handoff.num_blocks)
-        self.done.queue_s = time.perf_counter() - began
         if await handoff.run():
             await generation.start(handoff.first_tokens)
             return

@@ -4,7 +4,8 @@ Called by the Prefill service. It reads blocks while they are pinned; it does no
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -33,14 +34,17 @@ class Exporter:
         self._heartbeat_s = heartbeat_s
         self.report = ExportReport()
 
+    async def open(self, opening: AbstractAsyncContextManager[Prefill], stack: AsyncExitStack) -> Prefill:
+        """Enter `opening` into `stack`, with heartbeats while the prefill waits for admission."""
+        return await self._beating(stack.enter_async_context(opening), "export/admission")
+
     async def run(self, prefill: Prefill) -> None:
         """Return after the done frame; the caller then closes the prefill, which unpins its blocks."""
         accepted = prefill_pb2.PrefillAccepted(cached_tokens=prefill.cached_tokens)
         await self._send_control(prefill_pb2.PrefillEvent(accepted=accepted))
-        async for event in with_pauses(prefill.events(), self._heartbeat_s):
+        events = prefill.events()
+        while (event := await self._beating(_next(events), "export/next-event")) is not None:
             match event:
-                case None:
-                    await self._send_control(prefill_pb2.PrefillEvent())
                 case BlocksReady():
                     await self._send_blocks(event)
                 case FirstTokens():
@@ -49,6 +53,18 @@ class Exporter:
                     self.report.compute_s = event.compute_s
                     done = prefill_pb2.PrefillDone(num_blocks=event.num_blocks, compute_s=event.compute_s)
                     await self._send_control(prefill_pb2.PrefillEvent(done=done))
+
+    async def _beating(self, work: Coroutine[object, object, ItemT], name: str) -> ItemT:
+        """Await `work`. Only this coroutine writes to the stream, so a heartbeat never cuts into a frame."""
+        task = asyncio.create_task(work, name=name)
+        try:
+            while not (await asyncio.wait({task}, timeout=self._heartbeat_s))[0]:
+                await self._send_control(prefill_pb2.PrefillEvent())
+            return task.result()
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
 
     async def _send_control(self, event: prefill_pb2.PrefillEvent) -> None:
         await self._send(encode_control(self._transfer, event))
@@ -70,25 +86,6 @@ class Exporter:
 def _first_tokens(event: FirstTokens) -> prefill_pb2.PrefillEvent:
     tokens = [prefill_pb2.FirstToken(choice=choice, token=token_to_proto(token)) for choice, token in event.tokens]
     return prefill_pb2.PrefillEvent(first_tokens=prefill_pb2.FirstTokens(tokens=tokens))
-
-
-async def with_pauses(items: AsyncIterator[ItemT], pause_s: float) -> AsyncIterator[ItemT | None]:
-    """The items, and None each time the next one takes longer than `pause_s`."""
-    following: asyncio.Task[ItemT | None] | None = None
-    try:
-        while True:
-            following = following or asyncio.create_task(_next(items), name="export/next-event")
-            done, _ = await asyncio.wait({following}, timeout=pause_s)
-            item = following.result() if done else None
-            if done:
-                following = None
-            if done and item is None:
-                return
-            yield item
-    finally:
-        if following is not None:
-            following.cancel()
-            await asyncio.wait({following})
 
 
 async def _next(items: AsyncIterator[ItemT]) -> ItemT | None:

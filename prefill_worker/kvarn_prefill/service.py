@@ -1,10 +1,11 @@
 """`Prefill.Run`: one stream is one hand-off.
 
 Called by decode workers. The engine's prefill, and with it every pinned block, lives exactly as long as the call: a
-client that cancels cancels this coroutine, and leaving the `async with` frees the blocks.
+client that cancels cancels this coroutine, and leaving the exit stack frees the blocks.
 """
 
 import time
+from contextlib import AsyncExitStack
 
 import grpc.aio
 from kvarn_engine.core.errors import InvalidRequest, LayoutMismatch
@@ -48,7 +49,9 @@ class PrefillService:
         began = time.perf_counter()
         outcome = "aborted"
         try:
-            async with engine.open_prefill(spec, request.num_prompt_tokens, request.have_blocks) as prefill:
+            async with AsyncExitStack() as stack:
+                opening = engine.open_prefill(spec, request.num_prompt_tokens, request.have_blocks)
+                prefill = await exporter.open(opening, stack)
                 self._parts.metrics.prompt_tokens.inc(request.num_prompt_tokens)
                 self._parts.metrics.prefix_hit_tokens.inc(prefill.cached_tokens)
                 await exporter.run(prefill)

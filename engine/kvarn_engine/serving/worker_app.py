@@ -91,12 +91,12 @@ class WorkerApp:
         return self._parts.gate.in_flight == 0
 
     async def stop(self) -> None:
-        """Cut what is left, in the order that lets each part tell its callers why."""
+        """End what is left. The engine goes first: it fails what is in flight, so that each caller is told why."""
         self._worker.close()
-        await self._server.stop(_LAST_WRITES_S if self._parts.gate.in_flight == 0 else 0.0)
+        await self._parts.engine.stop()
+        await self._server.stop(_LAST_WRITES_S)
         await self._role.close()
         await self._tasks.stop()
-        await self._parts.engine.stop()
         self._metrics_endpoint.close()
 
     def _register_services(self) -> None:

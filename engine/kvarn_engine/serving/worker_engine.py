@@ -39,14 +39,18 @@ class EngineGroups:
 
 def build_parts(role: common_pb2.Role, worker: WorkerSettings, groups: EngineGroups) -> WorkerParts:
     """Load the model and put an engine on it. Raises UnsupportedModel, ModelNotFound."""
+    reference = groups.model.model
+    if worker.engine == "simulated":
+        runner, fingerprint = _simulated_runner(groups), _local_render_fingerprint(reference)
+    else:
+        runner, fingerprint = _torch_runner(groups.model), render_fingerprint(resolve_model(reference))
+    return parts_around(runner, groups.batch, _identity(role, worker, reference, fingerprint))
+
+
+def parts_around(runner: ModelRunner, batch: EngineSettings, identity: WorkerIdentity) -> WorkerParts:
     registry = CollectorRegistry()
     metrics = WorkerMetrics(registry)
-    simulated = worker.engine == "simulated"
-    runner = _simulated_runner(groups) if simulated else _torch_runner(groups.model)
-    engine = StepEngine(MeteredRunner(runner, metrics), groups.batch, time.monotonic)
-    reference = groups.model.model
-    fingerprint = _local_render_fingerprint(reference) if simulated else render_fingerprint(resolve_model(reference))
-    identity = _identity(role, worker, reference, fingerprint)
+    engine = StepEngine(MeteredRunner(runner, metrics), batch, time.perf_counter)
     return WorkerParts(identity, engine, RequestGate(), metrics, registry)
 
 
@@ -68,6 +72,7 @@ def _simulated_runner(groups: EngineGroups) -> ModelRunner:
             num_blocks=groups.model.num_blocks or _SIMULATED_BLOCKS,
             block_size=groups.model.block_size,
             max_model_len=groups.model.max_model_len or _SIMULATED_MODEL_LEN,
+            vocab_size=simulation.simulated_vocab_size,
             cost=cost,
         )
     )

@@ -37,7 +37,7 @@ class WorkerSettings:
 
 @dataclass(frozen=True, slots=True)
 class SimulationSettings:
-    """Cost model of `--engine simulated`; all zero is as fast as it goes."""
+    """Cost model and vocabulary of `--engine simulated`; all costs zero is as fast as it goes."""
 
     simulated_step_s: float = 0.0
     """Seconds for each step."""
@@ -47,3 +47,6 @@ class SimulationSettings:
 
     simulated_decode_sequence_s: float = 0.0
     """Seconds for each decoding sequence in a step."""
+
+    simulated_vocab_size: int = 49152
+    """Tokens are drawn below this; the tokenizer of the model that is stood in for must know them all."""
