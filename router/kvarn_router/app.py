@@ -25,6 +25,7 @@ from kvarn_router.api.routes import build_api
 from kvarn_router.debug_routes import DebugRoutes
 from kvarn_router.decisions import DecisionLog
 from kvarn_router.dispatcher import Dispatcher
+from kvarn_router.explain_header import ExplainHeader
 from kvarn_router.metrics import RoutingMetrics
 from kvarn_router.pipeline import RouterPipeline
 from kvarn_router.registration import Registrar, RegistrationLimits
@@ -75,10 +76,11 @@ def build(settings: RouterSettings) -> App:
     pipeline = RouterPipeline(table, parts, served_names(settings), settings.workers.ready_without_prefill)
     tokenizer = Tokenizer.load(folder)
     debug = DebugRoutes(table, index, decisions)
+    api = build_api(pipeline, tokenizer, settings.api, registry, extra_routes=debug.routes())
     return App(
         settings=settings,
         registry=registry,
-        asgi=build_api(pipeline, tokenizer, settings.api, registry, extra_routes=debug.routes()),
+        asgi=ExplainHeader(api, decisions),
         pipeline=pipeline,
         registrar=_registrar(settings, table, index, metrics, fingerprint, failed),
         tasks=parts.tasks,

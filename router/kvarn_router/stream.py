@@ -58,8 +58,6 @@ class RoutedStream:
         self._call: DecodeCall | None = None
         self._placement: Placement | None = None
         self._events = self._run()
-        self.explain = ""
-        """The decision behind the last attempt; set before the first event."""
 
     def events(self) -> AsyncIterator[StreamEvent]:
         return self._events
@@ -99,7 +97,6 @@ class RoutedStream:
         if placement is None:
             raise NoWorker("no decode worker is ready") if self._failure is None else self._final(self._failure)
         self._placement = placement
-        self.explain = placement.decision.explain()
         return placement
 
     async def _attempt(self, placement: Placement) -> AsyncGenerator[StreamEvent, None]:
