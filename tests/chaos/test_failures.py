@@ -170,6 +170,22 @@ async def test_a_frozen_prefill_worker_is_given_up(stack: Stack, client: httpx.A
     await asyncio.to_thread(stack.wait_known, victim)
 
 
+async def test_a_stream_moves_off_a_frozen_decode_worker(stack: Stack, client: httpx.AsyncClient) -> None:
+    body = completion_body(MODEL, short_prompt(10), 300, ignore_eos=True)
+    expected = await ask(client, body)
+    async with streaming(client, body) as growing:
+        await after(growing, 5)
+        victim = await asyncio.to_thread(is_decoding, stack)
+        assert victim is not None
+        victim.process.freeze()
+        try:
+            answer = [answer async for answer in growing][-1]
+        finally:
+            victim.process.thaw()
+    assert (answer.text, answer.completion_tokens) == (expected.text, 300)
+    await asyncio.to_thread(stack.wait_known, victim)
+
+
 async def test_a_client_that_leaves_a_frozen_decode_worker_leaks_nothing(
     stack: Stack, client: httpx.AsyncClient
 ) -> None:
@@ -217,7 +233,7 @@ async def test_two_hundred_requests_aborted_at_random_moments(stack: Stack, clie
     probes = [completion_body(MODEL, short_prompt(20 + index), 24) for index in range(4)]
     expected = [(await ask(client, probe)).text for probe in probes]
     dice = random.Random(20261201)
-    plans = [(_random_body(dice, index), dice.random() < 0.5, dice.expovariate(4.0)) for index in range(200)]
+    plans = [(_random_body(dice, index), dice.random() < 0.5, dice.expovariate(1.0)) for index in range(200)]
     gate = asyncio.Semaphore(24)
 
     async def one(body: Body, stream: bool, patience_s: float) -> str:

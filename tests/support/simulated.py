@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 from tests.support.stack import StackSpec
-from tests.support.tiny import write_tiny_model
+from tests.support.tiny import VOCABULARY, write_tiny_model
 
 MODEL = "test-model"
 CHUNK = 64
@@ -23,6 +23,8 @@ def simulated_spec(folder: Path, prefill: int = 1, decode: int = 1) -> StackSpec
         worker_flags=(
             *("--engine", "simulated", "--dtype", "float32", "--num-blocks", "1200"),
             *("--max-batch-tokens", str(CHUNK), "--load-report-interval-s", "0.1"),
+            *("--simulated-step-s", "0.002", "--simulated-prefill-token-s", "0.0005"),
+            *("--simulated-decode-sequence-s", "0.0005", "--simulated-vocab-size", str(VOCABULARY)),
         ),
         decode_flags=("--handoff-idle-timeout-s", "1.5", "--local-prefill-max-tokens", "0"),
         router_flags=("--watch-silence-s", "2", "--stream-idle-timeout-s", "10"),
