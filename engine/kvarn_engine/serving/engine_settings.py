@@ -19,3 +19,10 @@ class EngineSettings:
 
     feed_bound: int = 1024
     """Deltas that a subscriber of the cache feed may lag behind before its feed ends."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_sequences", "max_waiting", "aging_steps", "feed_bound"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, below 1")
+        if self.max_batch_tokens < self.max_sequences:
+            raise ValueError(f"max_batch_tokens is {self.max_batch_tokens}, below max_sequences {self.max_sequences}")
