@@ -46,7 +46,10 @@ CHAT_CASES = [
     ({"presence_penalty": -3}, value("presence_penalty", "must be between -2 and 2, but got -3")),
     ({"presence_penalty": {}}, typed("presence_penalty", "a number", "an object")),
     ({"repetition_penalty": 0}, value("repetition_penalty", "must be above 0, but got 0")),
-    ({"repetition_penalty": 10**400}, value("repetition_penalty", "must be between 0 and 100, but got a very large number")),
+    (
+        {"repetition_penalty": 10**400},
+        value("repetition_penalty", "must be between 0 and 100, but got a very large number"),
+    ),
     ({"n": 0}, value("n", "must be between 1 and 8, but got 0")),
     ({"n": 9}, value("n", "must be between 1 and 8, but got 9")),
     ({"n": "2"}, typed("n", "an integer", "a string")),
@@ -115,7 +118,7 @@ CHAT_CASES = [
     (
         {"response_format": {"type": "json_object"}},
         (
-            "'response_format' other than {\"type\": \"text\"} is not supported by this server.",
+            '\'response_format\' other than {"type": "text"} is not supported by this server.',
             "response_format",
             "unsupported_parameter",
         ),
@@ -234,7 +237,11 @@ PATH_CASES = [
 OTHER_CASES = [
     ("/tokenize", {}, missing("prompt")),
     ("/tokenize", {"prompt": 1}, typed("prompt", "a string", "an integer")),
-    ("/tokenize", {"prompt": "a", "messages": MESSAGES}, ("Give either 'prompt' or 'messages', not both.", "prompt", None)),
+    (
+        "/tokenize",
+        {"prompt": "a", "messages": MESSAGES},
+        ("Give either 'prompt' or 'messages', not both.", "prompt", None),
+    ),
     ("/detokenize", {}, missing("tokens")),
     ("/detokenize", {"tokens": "a"}, typed("tokens", "an array", "a string")),
     ("/detokenize", {"tokens": [1.5]}, typed("tokens[0]", "an integer", "a number")),

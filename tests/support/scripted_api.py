@@ -47,7 +47,9 @@ def write_tiny_tokenizer(folder: Path, template: str = TEMPLATE) -> Path:
         show_progress=False,
     )
     backend.train_from_iterator(_CORPUS, trainer)
-    backend.post_processor = processors.TemplateProcessing(single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", 0)])
+    backend.post_processor = processors.TemplateProcessing(
+        single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", 0)]
+    )
     backend.save(str(folder / "tokenizer.json"))
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",

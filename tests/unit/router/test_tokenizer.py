@@ -11,7 +11,15 @@ from kvarn_router.tokenization import Tokenizer
 
 from tests.support.scripted_api import write_tiny_tokenizer
 
-TEXTS = ["hello world", "  two  spaces\n\n", "naïve café", "日本語のテキスト", "👩‍👩‍👧 family 🏳️‍🌈", "<|im_end|> inside", "\ufffd kept"]
+TEXTS = [
+    "hello world",
+    "  two  spaces\n\n",
+    "naïve café",
+    "日本語のテキスト",
+    "👩‍👩‍👧 family 🏳️‍🌈",
+    "<|im_end|> inside",
+    "\ufffd kept",
+]
 FULL_TEMPLATE = (
     "{{ bos_token }}{%- for m in messages %}{% if m.role == 'tool' %}{% continue %}{% endif %}"
     "<|im_start|>{{ m['role'] }}\n{% generation %}{{ m['content'] }}{% endgeneration %}<|im_end|>\n{% endfor %}"
