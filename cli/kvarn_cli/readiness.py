@@ -9,7 +9,7 @@ from kvarn_cli.ready_file import write_ready_file
 from kvarn_cli.router_view import parse_workers
 from kvarn_cli.supervisor import Supervisor
 
-POLL_S = 0.1
+POLL_S = 0.2
 
 
 async def wait_serving(base_url: str, workers: int) -> None:
@@ -21,12 +21,12 @@ async def wait_serving(base_url: str, workers: int) -> None:
 
 async def _is_serving(client: httpx.AsyncClient, workers: int) -> bool:
     try:
-        if (await client.get("/ready")).status_code != httpx.codes.OK:
-            return False
         rows = parse_workers((await client.get("/debug/workers")).raise_for_status().json())
+        if sum(1 for row in rows if not row.refused) < workers:
+            return False
+        return (await client.get("/ready")).status_code == httpx.codes.OK
     except httpx.HTTPError:
         return False
-    return sum(1 for row in rows if row.incarnation and not row.refused) >= workers
 
 
 class ReadyBoard:

@@ -112,13 +112,14 @@ class Supervised:
 
 
 class Supervisor:
-    """`start`, then `wait_ready`, then `wait_failure` for as long as it serves, then always `stop`."""
+    """`bring_up`, with `wait_failure` beside it for as long as the stack serves, then always `stop`."""
 
     def __init__(
         self, plans: Sequence[ProcessPlan], on_line: LogHandler, on_change: ChangeHandler, grace_s: float
     ) -> None:
         self._all = [Supervised(plan, on_line, on_change) for plan in plans]
-        self._tasks: dict[str, asyncio.Task[str]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._failures: asyncio.Queue[str] = asyncio.Queue()
         self._owner = TaskOwner("supervisor")
         self._grace_s = grace_s
 
@@ -126,23 +127,35 @@ class Supervisor:
     def processes(self) -> list[ProcessView]:
         return [each.view for each in self._all]
 
-    def start(self) -> None:
-        for each in self._all:
-            self._tasks[each.plan.name] = self._owner.spawn(each.keep(), each.plan.name)
-
-    async def wait_ready(self) -> None:
-        for each in self._all:
-            await each.first_ready.wait()
+    async def bring_up(self) -> None:
+        """Returns when all are ready. The workers load side by side; the router then finds them ready at once."""
+        for members in (self._workers, self._routers):
+            for each in members:
+                self._tasks[each.plan.name] = self._owner.spawn(self._keep(each), each.plan.name)
+            for each in members:
+                await each.first_ready.wait()
 
     async def wait_failure(self) -> str:
         """Why a process cannot be kept; waits for as long as all can."""
-        done, _ = await asyncio.wait(self._tasks.values(), return_when=asyncio.FIRST_COMPLETED)
-        return "; ".join(task.result() for task in done)
+        return await self._failures.get()
+
+    @property
+    def _routers(self) -> list[Supervised]:
+        return [each for each in self._all if each.plan.role == "router"]
+
+    @property
+    def _workers(self) -> list[Supervised]:
+        return [each for each in self._all if each.plan.role != "router"]
+
+    async def _keep(self, process: Supervised) -> None:
+        reason = await process.keep()
+        if reason:
+            self._failures.put_nowait(reason)
 
     async def stop(self) -> None:
         """The router first, so that no request arrives while the workers end; who outlives the grace is killed."""
-        await self._stop_these([each for each in self._all if each.plan.role == "router"])
-        await self._stop_these([each for each in self._all if each.plan.role != "router"])
+        await self._stop_these(self._routers)
+        await self._stop_these(self._workers)
         await self._owner.stop()
 
     def kill(self) -> None:
@@ -158,7 +171,7 @@ class Supervisor:
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=self._grace_s)
             for each in members:
-                if self._tasks[each.plan.name] in late:
+                if self._tasks.get(each.plan.name) in late:
                     each.kill()
             if late:
                 await asyncio.wait(late)

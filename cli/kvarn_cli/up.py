@@ -88,10 +88,9 @@ async def _run_stack(options: UpOptions, console: Console, stop: StopRequest) ->
     plans = plan_stack(stack, free_ports(ports_needed(stack)), os.environ, os.cpu_count() or 1, sys.executable)
     board = ReadyBoard(options.ready_file, _base_url(stack))
     supervisor = stop.supervisor = Supervisor(plans, view.show_line, board.refresh, options.grace_s)
-    supervisor.start()
     try:
         async with TaskOwner("up") as owner:
-            owner.spawn(_greet(options, console, supervisor, board), "greeting")
+            owner.spawn(_greet(options, view, supervisor, board), "greeting")
             raise UpFailed(await supervisor.wait_failure())
     finally:
         board.close()
@@ -100,14 +99,16 @@ async def _run_stack(options: UpOptions, console: Console, stop: StopRequest) ->
         console.print(Text("stopped", style="dim"))
 
 
-async def _greet(options: UpOptions, console: Console, supervisor: Supervisor, board: ReadyBoard) -> None:
-    with console.status("starting router and workers"):
-        await supervisor.wait_ready()
+async def _greet(options: UpOptions, view: LogView, supervisor: Supervisor, board: ReadyBoard) -> None:
+    console = view.console
+    with console.status("starting workers and router"):
+        await supervisor.bring_up()
         await wait_serving(board.base_url, options.stack.prefill + options.stack.decode)
     board.open(supervisor)
-    show_banner(console, board.base_url, options.stack.model)
-    if options.chat:
-        await show_sample(console, board.base_url, options.stack.model)
+    with view.held():
+        show_banner(console, board.base_url, options.stack.model)
+        if options.chat:
+            await show_sample(console, board.base_url, options.stack.model)
         console.print(Text("serving until Ctrl-C", style="dim"))
 
 

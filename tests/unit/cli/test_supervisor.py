@@ -51,8 +51,7 @@ def is_alive(pid: int) -> bool:
 
 async def test_all_become_ready_and_all_end() -> None:
     supervisor, lines = supervise(plan("decode-0", SERVE), plan("router", SERVE, "router"))
-    supervisor.start()
-    await asyncio.wait_for(supervisor.wait_ready(), DEADLINE_S)
+    await asyncio.wait_for(supervisor.bring_up(), DEADLINE_S)
     pids = [each.pid for each in supervisor.processes]
     assert all(is_alive(pid) for pid in pids)
     await supervisor.stop()
@@ -63,8 +62,7 @@ async def test_all_become_ready_and_all_end() -> None:
 
 async def test_a_crashed_process_starts_again() -> None:
     supervisor, lines = supervise(plan("decode-0", SERVE))
-    supervisor.start()
-    await asyncio.wait_for(supervisor.wait_ready(), DEADLINE_S)
+    await asyncio.wait_for(supervisor.bring_up(), DEADLINE_S)
     first = supervisor.processes[0].pid
     os.kill(first, signal.SIGKILL)
     await until(lambda: supervisor.processes[0].restarts == 1 and supervisor.processes[0].stage is Stage.READY)
@@ -75,8 +73,9 @@ async def test_a_crashed_process_starts_again() -> None:
 
 async def test_a_process_that_never_was_ready_is_a_failure() -> None:
     supervisor, lines = supervise(plan("decode-0", FAIL), plan("router", SERVE, "router"))
-    supervisor.start()
+    coming = asyncio.create_task(supervisor.bring_up())
     reason = await asyncio.wait_for(supervisor.wait_failure(), DEADLINE_S)
+    coming.cancel()
     assert reason == "decode-0 ended with status 3 before it was ready"
     assert "decode-0: no model" in lines.seen
     await supervisor.stop()
@@ -84,8 +83,7 @@ async def test_a_process_that_never_was_ready_is_a_failure() -> None:
 
 async def test_who_ignores_the_request_to_end_is_killed() -> None:
     supervisor, _ = supervise(plan("decode-0", STUBBORN), grace_s=0.2)
-    supervisor.start()
-    await asyncio.wait_for(supervisor.wait_ready(), DEADLINE_S)
+    await asyncio.wait_for(supervisor.bring_up(), DEADLINE_S)
     pid = supervisor.processes[0].pid
     await asyncio.wait_for(supervisor.stop(), DEADLINE_S)
     assert not is_alive(pid)
