@@ -4,7 +4,7 @@ import random
 
 
 def poisson_arrivals(rate_per_s: float, count: int, seed: int) -> tuple[float, ...]:
-    """Seconds from the start, not decreasing. Independent exponential gaps: an open loop that never waits for answers."""
+    """Seconds from the start, never going back. Exponential gaps: an open loop that does not wait for answers."""
     if rate_per_s <= 0:
         raise ValueError(f"rate is {rate_per_s} requests/s, not above 0")
     if count < 1:

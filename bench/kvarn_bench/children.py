@@ -41,14 +41,14 @@ async def _address(child: asyncio.subprocess.Process, module: str, log: Path, de
     try:
         async with asyncio.timeout(deadline_s):
             while True:
-                text = log.read_text(encoding="utf-8", errors="replace")
+                text = await asyncio.to_thread(_read, log)
                 if match := _ADDRESS.search(text):
                     return match.group(1)
                 if child.returncode is not None:
                     raise ChildFailed(f"{module} exited with status {child.returncode}:\n{_tail(text)}")
                 await asyncio.sleep(_POLL_S)
     except TimeoutError:
-        tail = _tail(log.read_text(encoding="utf-8", errors="replace"))
+        tail = _tail(await asyncio.to_thread(_read, log))
         raise ChildFailed(f"{module} was not ready within {deadline_s:g} s:\n{tail}") from None
 
 
@@ -61,6 +61,10 @@ async def _end(child: asyncio.subprocess.Process) -> None:
     except TimeoutError:
         child.kill()
         await child.wait()
+
+
+def _read(log: Path) -> str:
+    return log.read_text(encoding="utf-8", errors="replace")
 
 
 def _tail(text: str, lines: int = 15) -> str:

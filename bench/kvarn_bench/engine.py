@@ -61,9 +61,7 @@ def run(options: argparse.Namespace, argv: Sequence[str], json_path: Path | None
     measured = compare(contenders, grid, lambda count: source.choices(range(runner.vocab_size), k=count))
     version = ""
     if options.vllm_python:
-        peer = measure_vllm(
-            options.vllm_python, PeerJob(str(folder), dtype, runner.vocab_size, options.threads), grid
-        )
+        peer = measure_vllm(options.vllm_python, PeerJob(str(folder), dtype, runner.vocab_size, options.threads), grid)
         measured = EngineFigures(measured.prefill + peer.figures.prefill, measured.decode + peer.figures.decode)
         version = peer.version
     results = EngineResults(options.model, dtype, options.threads, grid, version, measured)
@@ -83,9 +81,7 @@ def _tables(results: EngineResults) -> tuple[TableText, TableText]:
     ratios = tuple(f"speed vs {peer}" for peer in contenders[1:])
     return (
         TableText(f"prefill, tokens/s: {about}", ("prompt tokens", *contenders, *ratios), prefill),
-        TableText(
-            f"decode step, ms, context {results.grid.context}: {about}", ("batch", *contenders, *ratios), decode
-        ),
+        TableText(f"decode step, ms, context {results.grid.context}: {about}", ("batch", *contenders, *ratios), decode),
     )
 
 

@@ -1,6 +1,6 @@
 """How much of a request's time to first token its hand-off adds, by prompt length, over two worker processes.
 
-The decode worker's closing event says how long the hand-off took and how long blocks still landed after the first token.
+The decode worker's closing event says how long the hand-off took and how long blocks landed after the first token.
 """
 
 import asyncio
@@ -55,20 +55,18 @@ class _Sample:
     done: decode_pb2.GenerateDone
 
 
-async def measure_exposure(
-    workers: WorkerOptions, lengths: Sequence[int], repeats: int
-) -> tuple[ExposureFigure, ...]:
+async def measure_exposure(workers: WorkerOptions, lengths: Sequence[int], repeats: int) -> tuple[ExposureFigure, ...]:
     async with AsyncExitStack() as stack:
         prefill = await stack.enter_async_context(running("kvarn_prefill", workers.flags("prefill-0"), _START_S))
         flags = (*workers.flags("decode-0"), "--local-prefill-max-tokens", "0")
         decode = await stack.enter_async_context(running("kvarn_decode", flags, _START_S))
         prefill_channel = await stack.enter_async_context(open_channel(prefill))
         decode_channel = await stack.enter_async_context(open_channel(decode))
-        described = await worker_pb2_grpc.WorkerStub(prefill_channel).Describe(
-            worker_pb2.DescribeRequest(), timeout=_CALL_S
-        )
+        worker = worker_pb2_grpc.WorkerStub(prefill_channel)  # type: ignore[no-untyped-call]
+        described = await worker.Describe(worker_pb2.DescribeRequest(), timeout=_CALL_S)
         peer = decode_pb2.Peer(worker_id=described.worker_id, incarnation=described.incarnation, address=prefill)
-        probe = _Probe(decode_pb2_grpc.DecodeStub(decode_channel), peer, described.vocab_size)
+        stub = decode_pb2_grpc.DecodeStub(decode_channel)  # type: ignore[no-untyped-call]
+        probe = _Probe(stub, peer, described.vocab_size)
         await probe.sample(min(lengths))
         fitting = [length for length in lengths if length + _OUTPUT_TOKENS <= described.max_model_len]
         return tuple([await _figure(probe, length, repeats) for length in fitting])

@@ -7,11 +7,12 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_WORDS = (
+_TEXT = (
     "the river runs past a mill where two stones turn grain into flour and people come from far away to buy bread "
     "every morning before light children carry water up from town while old men talk about weather work money music "
     "history science books ships trains cities islands forests winter summer rain snow fire stone iron glass paper"
-).split()
+)
+_WORDS = tuple(_TEXT.split())
 
 
 @dataclass(frozen=True, slots=True)

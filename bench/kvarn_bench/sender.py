@@ -1,4 +1,4 @@
-"""The sending process of `handoff`: `python -m kvarn_bench.sender tcp|bytes|frames`. Its receiver says how much to send.
+"""The sending process of `handoff`: `python -m kvarn_bench.sender tcp|bytes|frames`. The receiver says how much.
 
 tcp: a plain socket. bytes: one prepared frame again and again through `Prefill.Run`. frames: each frame is built from
 blocks with its checksums, as the exporter does.

@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rate", type=float, default=2.0, help="mean arrivals per second (Poisson)")
     parser.add_argument("--requests", type=int, default=60)
     parser.add_argument("--prompt-words", type=_lengths, default=(64, 256), help="lengths to draw from, as 64,256")
-    parser.add_argument("--shared-prefix", type=float, default=0.5, help="leading share of a prompt its group has alike")
+    parser.add_argument("--shared-prefix", type=float, default=0.5, help="share of a prompt that its group has alike")
     parser.add_argument("--prefix-groups", type=int, default=4, help="number of different shared prefixes")
     parser.add_argument("--max-tokens", type=int, default=32)
     parser.add_argument("--seed", type=int, default=0)

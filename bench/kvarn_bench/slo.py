@@ -1,5 +1,6 @@
 """What happened to each request, and how many met the objective. Pure: times come in, figures go out."""
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,8 +38,7 @@ class RequestOutcome:
 
     @property
     def gaps_s(self) -> tuple[float, ...]:
-        times = self.chunk_times_s
-        return tuple(later - earlier for earlier, later in zip(times, times[1:], strict=False))
+        return tuple(later - earlier for earlier, later in itertools.pairwise(self.chunk_times_s))
 
     @property
     def mean_itl_s(self) -> float:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 from transformers import AutoModelForCausalLM
+from transformers.utils import logging as transformers_logging
 
 from kvarn_bench.percentiles import median
 
@@ -14,6 +15,7 @@ class TransformersContender:
     name = "transformers"
 
     def __init__(self, folder: Path, dtype: str) -> None:
+        transformers_logging.disable_progress_bar()
         self._model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype)).eval()
 
     def prefill(self, tokens: Sequence[int]) -> float:
@@ -26,12 +28,10 @@ class TransformersContender:
     def decode_step(self, prompts: Sequence[Sequence[int]], steps: int) -> float:
         times = []
         with torch.inference_mode():
-            output = self._model(
-                torch.tensor([list(prompt) for prompt in prompts]), use_cache=True, logits_to_keep=1
-            )
+            output = self._model(torch.tensor([list(prompt) for prompt in prompts]), use_cache=True, logits_to_keep=1)
             for _ in range(steps):
                 drawn = output.logits[:, -1].argmax(dim=-1, keepdim=True)
                 began = time.perf_counter()
-                output = self._model(drawn, past_key_values=output.past_key_values, use_cache=True)
+                output = self._model(drawn, cache=output.cache, use_cache=True)
                 times.append(time.perf_counter() - began)
         return median(times)
