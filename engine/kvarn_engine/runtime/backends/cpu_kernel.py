@@ -19,55 +19,45 @@ def decode(  # type: ignore[no-untyped-def]
 ) -> None:
     """`query` and `out` float32 `[n][query_head][dim]`; `words` `[block][layer][K|V][slot][kv_head][dim]`.
 
-    A word shifted left by `shift` is the bit pattern of a float32, for bfloat16 (16) and float32 (0) alike.
+    A word shifted left by `shift` is the bit pattern of a float32, for bfloat16 (16) and float32 (0) alike. Slots are
+    walked in memory order, all heads of a slot together.
     """
     block_size, kv_heads, dim = words.shape[3], words.shape[4], words.shape[5]
     group = query.shape[1] // kv_heads
     row_bits = np.empty(dim, dtype=np.uint32)
     row = row_bits.view(np.float32)
-    scores = np.empty((group, block_size), dtype=np.float32)
-    total = np.empty((group, dim), dtype=np.float32)
-    peak = np.empty(group, dtype=np.float32)
-    norm = np.empty(group, dtype=np.float32)
     for n in range(query.shape[0]):
         context = contexts[n]
         first = max(0, context - window) if window > 0 else 0
-        for head in range(kv_heads):
-            total[:] = 0.0
-            norm[:] = 0.0
-            peak[:] = -np.inf
-            for position in range(first // block_size, (context + block_size - 1) // block_size):
-                block = block_tables[n, position]
-                low = max(first - position * block_size, 0)
-                high = min(context - position * block_size, block_size)
-                keys, values = words[block, layer, 0], words[block, layer, 1]
-                for slot in range(low, high):
+        scores = np.empty((query.shape[1], context - first), dtype=np.float32)
+        for position in range(first // block_size, (context + block_size - 1) // block_size):
+            base = position * block_size
+            keys = words[block_tables[n, position], layer, 0]
+            for slot in range(max(first - base, 0), min(context - base, block_size)):
+                for head in range(kv_heads):
+                    key = keys[slot, head]
                     for d in range(dim):
-                        row_bits[d] = np.uint32(keys[slot, head, d]) << shift
-                    for g in range(group):
+                        row_bits[d] = np.uint32(key[d]) << shift
+                    for g in range(head * group, head * group + group):
+                        line = query[n, g]
                         dot = np.float32(0.0)
                         for d in range(dim):
-                            dot += row[d] * query[n, head * group + g, d]
-                        scores[g, slot] = dot * scale
-                for g in range(group):
-                    top = peak[g]
-                    for slot in range(low, high):
-                        top = max(top, scores[g, slot])
-                    fade = np.exp(peak[g] - top)
-                    norm[g] *= fade
+                            dot += row[d] * line[d]
+                        scores[g, base + slot - first] = dot * scale
+        for h in range(query.shape[1]):
+            scores[h] = np.exp(scores[h] - scores[h].max())
+            scores[h] /= scores[h].sum()
+        out[n] = 0.0
+        for position in range(first // block_size, (context + block_size - 1) // block_size):
+            base = position * block_size
+            values = words[block_tables[n, position], layer, 1]
+            for slot in range(max(first - base, 0), min(context - base, block_size)):
+                for head in range(kv_heads):
+                    value = values[slot, head]
                     for d in range(dim):
-                        total[g, d] *= fade
-                    peak[g] = top
-                    for slot in range(low, high):
-                        scores[g, slot] = np.exp(scores[g, slot] - top)
-                        norm[g] += scores[g, slot]
-                for slot in range(low, high):
-                    for d in range(dim):
-                        row_bits[d] = np.uint32(values[slot, head, d]) << shift
-                    for g in range(group):
-                        weight = scores[g, slot]
+                        row_bits[d] = np.uint32(value[d]) << shift
+                    for g in range(head * group, head * group + group):
+                        weight = scores[g, base + slot - first]
+                        line = out[n, g]
                         for d in range(dim):
-                            total[g, d] += weight * row[d]
-            for g in range(group):
-                for d in range(dim):
-                    out[n, head * group + g, d] = total[g, d] / norm[g]
+                            line[d] += weight * row[d]
