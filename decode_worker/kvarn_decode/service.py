@@ -4,6 +4,8 @@ Called by routers. A router that cancels the call cancels this coroutine: leavin
 and cancels the prefill peer's stream, which frees them there.
 """
 
+import logging
+
 import grpc.aio
 from kvarn_engine.core.ids import RequestId
 from kvarn_engine.serving.worker_app import WorkerParts
@@ -19,6 +21,8 @@ from kvarn_decode.running import RunningRequests
 from kvarn_decode.settings import HandoffSettings
 
 StopChoiceContext = grpc.aio.ServicerContext[decode_pb2.StopChoiceRequest, decode_pb2.StopChoiceResponse]
+
+logger = logging.getLogger("kvarn.decode")
 
 
 class DecodeService(decode_pb2_grpc.DecodeServicer):
@@ -69,3 +73,14 @@ class DecodeService(decode_pb2_grpc.DecodeServicer):
         if done.prefill_worker_id:
             metrics.handoff_s.observe(done.handoff_s)
             metrics.handoff_exposed_s.observe(done.exposed_handoff_s)
+        logger.info(
+            "request ended",
+            extra={
+                "request_id": request.spec.request_id,
+                "outcome": outcome,
+                "prompt_tokens": len(request.spec.prompt_tokens),
+                "cached_tokens": done.cached_tokens,
+                "prefill_worker": done.prefill_worker_id,
+                "preemptions": done.preemptions,
+            },
+        )

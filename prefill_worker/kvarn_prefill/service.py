@@ -4,6 +4,7 @@ Called by decode workers. The engine's prefill, and with it every pinned block, 
 client that cancels cancels this coroutine, and leaving the exit stack frees the blocks.
 """
 
+import logging
 import time
 from contextlib import AsyncExitStack
 
@@ -19,6 +20,8 @@ from kvarn_engine.wire.prefill_rpc import SERVICE, RunContext, add_prefill_servi
 from kvarn_proto.v1 import prefill_pb2
 
 from kvarn_prefill.exporter import Exporter, ExportReport
+
+logger = logging.getLogger("kvarn.prefill")
 
 DIGEST_BYTES = 16
 
@@ -57,13 +60,23 @@ class PrefillService:
                 await exporter.run(prefill)
                 outcome = "ok"
         finally:
-            self._observe(outcome, exporter.report, time.perf_counter() - began)
+            self._observe(outcome, spec, exporter.report, time.perf_counter() - began)
 
-    def _observe(self, outcome: str, report: ExportReport, elapsed_s: float) -> None:
+    def _observe(self, outcome: str, spec: RequestSpec, report: ExportReport, elapsed_s: float) -> None:
         metrics = self._parts.metrics
         metrics.requests.labels(outcome).inc()
         metrics.handoff_bytes.inc(report.sent_bytes)
         metrics.handoff_s.observe(elapsed_s)
+        logger.info(
+            "hand-off ended",
+            extra={
+                "request_id": spec.request_id,
+                "outcome": outcome,
+                "tokens": len(spec.prompt_tokens),
+                "sent_bytes": report.sent_bytes,
+                "seconds": round(elapsed_s, 4),
+            },
+        )
 
 
 def read_request(request: prefill_pb2.PrefillRequest, layout_fingerprint: str) -> RequestSpec:
