@@ -1,7 +1,6 @@
 """Block pool: holders, states, order of eviction, prefix cache, changes for the feed."""
 
 import pytest
-
 from kvarn_engine.core.block_pool import BlockPool, BlockState
 from kvarn_engine.core.ids import BlockHash, BlockIndex
 

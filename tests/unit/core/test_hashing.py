@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from kvarn_engine.core.hashing import block_hashes, partial_hash, root_hash
 from kvarn_engine.core.ids import BlockHash
 

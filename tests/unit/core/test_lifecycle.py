@@ -3,7 +3,6 @@
 import itertools
 
 import pytest
-
 from kvarn_engine.core.lifecycle import IllegalTransition, SequenceStatus, check_transition
 
 _LEGAL = {

@@ -1,11 +1,11 @@
 """Scheduler: budget, chunks, order, priority with aging, preemption, admission, ends."""
 
 import pytest
-
 from kvarn_engine.core.lifecycle import SequenceStatus
 from kvarn_engine.core.plan import BlockCopy
 from kvarn_engine.core.sampling import FinishReason, SampledToken, SamplingParams
 from kvarn_engine.core.scheduler import SchedulerLimits
+
 from tests.unit.core.scheduling_builders import drawn, run, scheduler, sequence, spans, step
 
 
@@ -40,8 +40,8 @@ def test_a_cached_prompt_is_computed_from_its_last_block_on() -> None:
 
 
 def test_lower_priority_values_are_admitted_first_until_others_have_aged() -> None:
-    """Urgent work keeps coming, one sequence at a time runs; ten steps make up for one level."""
-    target = scheduler(max_sequences=1, aging_steps=10)
+    """Urgent work keeps coming, one sequence at a time runs; twenty steps make up for one level."""
+    target = scheduler(max_sequences=1, aging_steps=20)
     target.add(sequence(4, max_tokens=8, seed=0))
     step(target)
     target.add(sequence(4, seed=1, priority=1))

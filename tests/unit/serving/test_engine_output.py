@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
-
 from kvarn_engine.core.sampling import FinishReason
 from kvarn_engine.serving.protocol import BlocksReady, ChoiceSpec
+
 from tests.unit.serving.engine_builders import (
     collect,
     expected_tokens,
