@@ -1,4 +1,4 @@
-"""Regenerate the Python code of the wire: `python proto/generate.py`; with `--check`, only say whether it is current."""
+"""Regenerate the Python code of the wire: `python proto/generate.py`; `--check` only says whether it is current."""
 
 import sys
 import tempfile
@@ -30,7 +30,11 @@ def stale_files() -> list[str]:
         generate(Path(folder))
         fresh = sorted(Path(folder).rglob("*_pb2*"))
         names = [str(path.relative_to(folder)) for path in fresh]
-        return [n for n in names if not (PROTO_ROOT / n).exists() or (PROTO_ROOT / n).read_text() != (Path(folder) / n).read_text()]
+        return [name for name in names if _content(PROTO_ROOT / name) != _content(Path(folder) / name)]
+
+
+def _content(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
 
 
 def main() -> int:

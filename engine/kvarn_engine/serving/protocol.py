@@ -167,7 +167,7 @@ class CacheFeed(Protocol):
 
 
 class Engine(Protocol):
-    """Life cycle: `start` returns when the step loop accepts work; `stop` fails what is in flight and joins the thread."""
+    """Life cycle: `start` returns when the step loop accepts work; `stop` fails what is in flight, joins the thread."""
 
     @property
     def layout(self) -> KvLayout: ...
@@ -177,6 +177,11 @@ class Engine(Protocol):
 
     @property
     def vocab_size(self) -> int: ...
+
+    @property
+    def is_defective(self) -> bool:
+        """The step loop is lost: every request fails until the process is started anew."""
+        ...
 
     async def start(self) -> None: ...
 
