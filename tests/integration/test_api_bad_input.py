@@ -162,6 +162,7 @@ CHAT_CASES = [
         {"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}]},
         ("'messages[0].tool_calls' is not supported.", "messages[0].tool_calls", "unsupported_parameter"),
     ),
+    ({"user": 5}, typed("user", "a string", "an integer")),
     ({"model": 5}, typed("model", "a string", "an integer")),
     ({"model": None}, ("you must provide a model parameter", "model", "missing_required_parameter")),
     (

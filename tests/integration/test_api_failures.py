@@ -1,4 +1,4 @@
-"""Failures, refusals and disconnects: true statuses before the first token, an error event after it, nothing left over."""
+"""Failures, refusals and disconnects: true statuses first, error events later, nothing left over."""
 
 import asyncio
 import json
@@ -7,7 +7,7 @@ import logging
 import httpx
 import openai
 import pytest
-from kvarn_engine.core.sampling import FinishReason, SampledToken
+from kvarn_engine.core.sampling import FinishReason, SampledToken, TopLogprob
 from kvarn_router.api.settings import ApiSettings
 from kvarn_router.context import DoneEvent, FinishedEvent, TokensEvent
 from kvarn_router.errors import InternalError, InvalidInput, NoWorker, PromptTooLong, TooManyRequests, WorkerLost
@@ -125,14 +125,26 @@ async def test_disconnect_cancels_the_work(tokenizer, stream, after_first_token)
 
 
 async def test_a_client_that_reads_nothing_is_given_up(tokenizer):
-    big = token(tokenizer, "x" * 200)
-    pipeline = plays(*[big] * 40_000)
+    ids = tokenizer._encode("x", add_special_tokens=False)
+    top = tuple(TopLogprob(position, -1.0) for position in range(200))
+    pipeline = plays(*[TokensEvent(0, (SampledToken(ids[0], -1.0, top),))] * 4_000)
+    body = json.dumps({**BODY, "stream": True, "logprobs": True, "top_logprobs": 20}).encode()
     async with serving(pipeline, tokenizer, ApiSettings(send_timeout_s=0.2)) as url:
-        body = json.dumps({**BODY, "stream": True, "max_tokens": 300}).encode()
         host, port = url.removeprefix("http://").split(":")
         _, writer = await asyncio.open_connection(host, int(port), limit=1)
         writer.write(f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
         await until(lambda: pipeline.closed_streams == 1, deadline_s=60)
+        async with client(url) as http:
+            assert 'status="499"' in (await http.get("/metrics")).text
+        writer.close()
+
+
+async def test_a_body_that_never_comes_is_given_up(tokenizer):
+    async with serving(plays(), tokenizer, ApiSettings(body_timeout_s=0.05)) as url:
+        host, port = url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n{{".encode())
+        assert (await reader.readline()).startswith(b"HTTP/1.1 408 ")
         writer.close()
 
 
@@ -140,24 +152,24 @@ async def test_ping_only_after_silence(tokenizer):
     gate = asyncio.Event()
     pipeline = plays(gate, *says(tokenizer, "done")(_request()))
     settings = ApiSettings(sse_ping_s=0.02)
-    async with serving(pipeline, tokenizer, settings) as url, client(url) as http:
-        async with http.stream("POST", CHAT, json={**BODY, "stream": True}) as answer:
-            lines = answer.aiter_lines()
-            assert [await anext(lines) for _ in range(4)] == [": ping", "", ": ping", ""]
-            gate.set()
-            rest = [line async for line in lines]
+    streamed = {"method": "POST", "url": CHAT, "json": {**BODY, "stream": True}}
+    async with serving(pipeline, tokenizer, settings) as url, client(url) as http, http.stream(**streamed) as answer:
+        lines = answer.aiter_lines()
+        assert [await anext(lines) for _ in range(4)] == [": ping", "", ": ping", ""]
+        gate.set()
+        rest = [line async for line in lines]
     assert rest[-2] == "data: [DONE]"
 
 
 async def test_a_failure_after_a_ping_is_an_error_event(tokenizer):
     gate = asyncio.Event()
-    settings = ApiSettings(sse_ping_s=0.02)
-    async with serving(plays(gate, NoWorker("none")), tokenizer, settings) as url, client(url) as http:
-        async with http.stream("POST", CHAT, json={**BODY, "stream": True}) as answer:
-            lines = answer.aiter_lines()
-            assert await anext(lines) == ": ping"
-            gate.set()
-            data = [line for line in [line async for line in lines] if line.startswith("data: ")]
+    pipeline, settings = plays(gate, NoWorker("none")), ApiSettings(sse_ping_s=0.02)
+    streamed = {"method": "POST", "url": CHAT, "json": {**BODY, "stream": True}}
+    async with serving(pipeline, tokenizer, settings) as url, client(url) as http, http.stream(**streamed) as answer:
+        lines = answer.aiter_lines()
+        assert await anext(lines) == ": ping"
+        gate.set()
+        data = [line for line in [line async for line in lines] if line.startswith("data: ")]
     assert [json.loads(line.removeprefix("data: "))["error"]["code"] for line in data] == ["no_worker"]
 
 

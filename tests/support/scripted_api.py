@@ -159,7 +159,9 @@ async def serving(
 
 async def until(condition: Callable[[], object], deadline_s: float = 10.0) -> None:
     async with asyncio.timeout(deadline_s):
-        while not condition():
+        while True:
+            if condition():
+                return
             await asyncio.sleep(0.002)
 
 

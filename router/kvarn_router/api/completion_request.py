@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from kvarn_engine.core.ids import TokenId
 
 from kvarn_router.api.fields import Fields, clean_text, wrong_type, wrong_value
-from kvarn_router.api.sampling_fields import read_token_id
+from kvarn_router.api.sampling_fields import read_token_ids
 from kvarn_router.errors import InvalidInput
 
 TextOrTokens = str | tuple[TokenId, ...]
@@ -66,4 +66,4 @@ def _read_text(value: str, name: str) -> str:
 def _read_tokens(value: Sequence[object], name: str, vocabulary_size: int) -> tuple[TokenId, ...]:
     if not value:
         raise wrong_value(name, "must not be empty")
-    return tuple(read_token_id(entry, f"{name}[{i}]", vocabulary_size) for i, entry in enumerate(value))
+    return read_token_ids(value, name, vocabulary_size)

@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import logging
 import re
+import traceback
 from collections.abc import Callable
 
 from kvarn_engine.core.ids import RequestId
@@ -97,8 +98,11 @@ class Edge:
         except Exception as error:  # noqa: BLE001  process edge
             answer = answer_for(error)
             context = {"request_id": request_id_of(scope), "status": answer.status, "error": type(error).__name__}
+            if answer.status == 500:
+                # Frames only: the message of an unforeseen error may quote what the client sent.
+                context["frames"] = "".join(traceback.format_tb(error.__traceback__)[-8:])
             if answer.status >= 500:
-                _log.error("request_failed", extra=context, exc_info=error if answer.status == 500 else None)
+                _log.error("request_failed", extra=context)
             await exchange.fail(answer)
             return answer.status
         return 0

@@ -26,7 +26,7 @@ class GenerationEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._services.inflight.slot():
-            fields = await read_fields(scope, receive, self._services.settings.max_body_bytes)
+            fields = await read_fields(scope, receive, self._services.body_limits)
             work = self._answer(fields, request_id_of(scope), tenant_of(scope), send)
             await until_disconnect(receive, work)
 

@@ -84,8 +84,12 @@ def _router_answer(error: RouterError, kind: _Kind) -> ErrorAnswer:
 
 def _http_answer(error: HTTPException) -> ErrorAnswer:
     """What Starlette's router refuses by itself: unknown paths and wrong methods."""
-    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code)
-    message = {404: "There is no such path on this server.", 405: "This path does not take this method."}
+    code = {404: "not_found", 405: "method_not_allowed", 408: "request_timeout"}.get(error.status_code)
+    message = {
+        404: "There is no such path on this server.",
+        405: "This path does not take this method.",
+        408: "The request body did not arrive in time.",
+    }
     headers = tuple((name.lower(), value) for name, value in (error.headers or {}).items())
     text = message.get(error.status_code, error.detail)
     return ErrorAnswer(error.status_code, "invalid_request_error", text, code, None, headers)

@@ -6,8 +6,10 @@ Called by the endpoints. Knows nothing of what bodies mean.
 import asyncio
 import json
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
+from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope, Send
 
 from kvarn_router.api.errors import ClientGone
@@ -20,8 +22,18 @@ _DRAIN_LIMIT_BYTES = 16 * 1024 * 1024
 _DRAIN_TIMEOUT_S = 2.0
 
 
-async def read_fields(scope: Scope, receive: Receive, max_bytes: int) -> Fields:
-    body = await _read_body(scope, receive, max_bytes)
+@dataclass(frozen=True, slots=True)
+class BodyLimits:
+    max_bytes: int
+    timeout_s: float
+
+
+async def read_fields(scope: Scope, receive: Receive, limits: BodyLimits) -> Fields:
+    try:
+        async with asyncio.timeout(limits.timeout_s):
+            body = await _read_body(scope, receive, limits.max_bytes)
+    except TimeoutError as error:
+        raise HTTPException(408, headers={"connection": "close"}) from error
     try:
         data = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:

@@ -107,8 +107,10 @@ def wrong_value(name: str, problem: str) -> InvalidInput:
 
 def clean_text(value: str, name: str) -> str:
     """JSON can spell half of a surrogate pair, which no tokenizer takes."""
-    if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
-        raise wrong_value(name, "holds an unpaired surrogate")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise wrong_value(name, "holds an unpaired surrogate") from error
     return value
 
 

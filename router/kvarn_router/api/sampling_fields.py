@@ -3,8 +3,9 @@
 Called by `chat_request` and `completion_request`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from kvarn_engine.core.ids import TokenId
 from kvarn_engine.core.sampling import SamplingParams
@@ -59,6 +60,7 @@ def read_common(
     fields: Fields, max_tokens: int | None, logprobs: int | None, vocabulary: Vocabulary, draw_seed: Callable[[], int]
 ) -> CommonFields:
     refuse_unbuilt(fields)
+    fields.text("user")  # Has no effect, but a wrong type is still the client's mistake.
     sampling = _read_sampling(fields, max_tokens or 0, logprobs, vocabulary, draw_seed)
     stream = fields.boolean("stream")
     return CommonFields(
@@ -157,9 +159,20 @@ def _read_stop_ids(fields: Fields, vocabulary_size: int) -> frozenset[TokenId]:
     entries = fields.items("stop_token_ids") or []
     if len(entries) > _MAX_STOP_IDS:
         fields.wrong_value("stop_token_ids", f"must hold at most {_MAX_STOP_IDS} ids, but got {len(entries)}")
-    return frozenset(
-        read_token_id(entry, f"stop_token_ids[{position}]", vocabulary_size) for position, entry in enumerate(entries)
+    return frozenset(read_token_ids(entries, "stop_token_ids", vocabulary_size))
+
+
+def read_token_ids(values: Sequence[object], name: str, vocabulary_size: int) -> tuple[TokenId, ...]:
+    return tuple(
+        # Prompts may hold a million ids: names are made up for the wrong ones only.
+        value if type(value) is int and 0 <= value < vocabulary_size else _bad_token_id(value, name, i, vocabulary_size)
+        for i, value in enumerate(values)
     )
+
+
+def _bad_token_id(value: object, name: str, position: int, vocabulary_size: int) -> NoReturn:
+    read_token_id(value, f"{name}[{position}]", vocabulary_size)
+    raise AssertionError("a good token id was taken for a bad one")
 
 
 def read_token_id(value: object, name: str, vocabulary_size: int) -> TokenId:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from kvarn_router.api.exchange import BodyLimits
 from kvarn_router.api.fields import Fields
 from kvarn_router.api.sampling_fields import Vocabulary
 from kvarn_router.api.settings import ApiSettings
@@ -46,6 +47,10 @@ class Services:
     settings: ApiSettings
     sources: Sources
     inflight: InflightLimit
+
+    @property
+    def body_limits(self) -> BodyLimits:
+        return BodyLimits(self.settings.max_body_bytes, self.settings.body_timeout_s)
 
     @property
     def vocabulary(self) -> Vocabulary:

@@ -17,6 +17,9 @@ class ApiSettings:
     max_body_bytes: int = 8 * 1024 * 1024
     """Larger request bodies are refused with 413 before they are buffered."""
 
+    body_timeout_s: float = 60.0
+    """A request body that takes longer to arrive is given up with 408."""
+
     max_inflight: int = 1024
     """Generation requests in progress at once; more are refused with 429."""
 

@@ -4,7 +4,7 @@ from starlette.types import Receive, Scope, Send
 
 from kvarn_router.api.chat_request import read_chat
 from kvarn_router.api.exchange import read_fields, send_json
-from kvarn_router.api.sampling_fields import read_token_id
+from kvarn_router.api.sampling_fields import read_token_ids
 from kvarn_router.api.services import Services
 from kvarn_router.errors import InvalidInput
 
@@ -16,7 +16,7 @@ class TokenizeEndpoint:
         self._services = services
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        fields = await read_fields(scope, receive, self._services.settings.max_body_bytes)
+        fields = await read_fields(scope, receive, self._services.body_limits)
         self._services.read_model(fields, required=False)
         tokenizer = self._services.tokenizer
         with_pieces = fields.boolean("return_token_strs")
@@ -40,11 +40,11 @@ class DetokenizeEndpoint:
         self._services = services
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        fields = await read_fields(scope, receive, self._services.settings.max_body_bytes)
+        fields = await read_fields(scope, receive, self._services.body_limits)
         self._services.read_model(fields, required=False)
         entries = fields.items("tokens")
         if entries is None:
             fields.missing("tokens")
         tokenizer = self._services.tokenizer
-        tokens = [read_token_id(entry, f"tokens[{i}]", tokenizer.vocab_size) for i, entry in enumerate(entries)]
+        tokens = read_token_ids(entries, "tokens", tokenizer.vocab_size)
         await send_json(send, {"prompt": await tokenizer.decode_in_pool(tokens, False)})
