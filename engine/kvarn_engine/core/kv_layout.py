@@ -8,7 +8,7 @@ _DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 
 @dataclass(frozen=True, slots=True)
 class KvLayout:
-    """One block holds `block_size` tokens of all layers, K and V: `[layer][K|V][slot][kv_head][dim]`, one run of bytes."""
+    """One block holds `block_size` tokens of all layers, K and V: `[layer][K|V][slot][kv_head][dim]`, one run."""
 
     model_revision: str
     dtype: str

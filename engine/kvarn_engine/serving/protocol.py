@@ -106,7 +106,8 @@ class Generation(Protocol):
     preemptions: int
 
     async def allocate_import(self, num_blocks: int) -> None:
-        """Make room for blocks up to `num_blocks` of the whole sequence. Waits its turn; raises Overloaded when it can never be."""
+        """Make room for blocks up to `num_blocks` of the whole sequence. Waits its turn; raises Overloaded when that
+        can never be."""
         ...
 
     def write_block(self, position: int, block_hash: BlockHash, payload: memoryview) -> None:
