@@ -46,6 +46,10 @@ class StepEngine:
     def vocab_size(self) -> int:
         return self._runner.vocab_size
 
+    @property
+    def is_defective(self) -> bool:
+        return self._stepper.is_defective
+
     async def start(self) -> None:
         self._stepper.outbox.bind(asyncio.get_running_loop())
         self._loop.start()
@@ -58,7 +62,7 @@ class StepEngine:
     async def open_prefill(
         self, spec: RequestSpec, num_prompt_tokens: int, have_blocks: int
     ) -> AsyncIterator[Prefill]:
-        check_request(spec, num_prompt_tokens, self._runner)
+        check_request(spec, num_prompt_tokens, self._runner, self._settings.max_sequences)
         if not 0 <= have_blocks <= -(-len(spec.prompt_tokens) // self.layout.block_size):
             raise InvalidRequest("have_blocks", "must be at most the number of blocks of the sequence")
         self._check_running()
@@ -73,7 +77,7 @@ class StepEngine:
 
     @asynccontextmanager
     async def open_generation(self, spec: RequestSpec) -> AsyncIterator[Generation]:
-        check_request(spec, len(spec.prompt_tokens), self._runner)
+        check_request(spec, len(spec.prompt_tokens), self._runner, self._settings.max_sequences)
         self._check_running()
         handle = GenerationHandle(spec, self.layout.block_size, self._runner.write_block)
         flight = GenerationFlight(spec, handle)

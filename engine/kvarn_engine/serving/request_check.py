@@ -5,7 +5,7 @@ from kvarn_engine.core.plan import ModelRunner
 from kvarn_engine.serving.protocol import RequestSpec
 
 
-def check_request(spec: RequestSpec, num_prompt_tokens: int, runner: ModelRunner) -> None:
+def check_request(spec: RequestSpec, num_prompt_tokens: int, runner: ModelRunner, max_sequences: int) -> None:
     """`spec.prompt_tokens` beyond `num_prompt_tokens` are output of a resumed stream."""
     _check_tokens(spec, runner.vocab_size)
     if not 0 < num_prompt_tokens <= len(spec.prompt_tokens):
@@ -13,6 +13,8 @@ def check_request(spec: RequestSpec, num_prompt_tokens: int, runner: ModelRunner
     indexes = [choice.index for choice in spec.choices]
     if not indexes or len(set(indexes)) != len(indexes):
         raise InvalidRequest("choices", "must name at least one choice, and each once")
+    if len(indexes) > max_sequences:
+        raise InvalidRequest("n", f"{len(indexes)} choices exceed this worker's limit of {max_sequences}")
     if spec.sampling.max_tokens < 1:
         raise InvalidRequest("max_tokens", "must be at least 1")
     total = num_prompt_tokens + spec.sampling.max_tokens

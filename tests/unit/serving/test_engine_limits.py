@@ -48,6 +48,7 @@ class FailingRunner(SimulatedRunner):
         (request(prompt(50), 15), "prompt_tokens", "KV store of 64 tokens"),
         (request(prompt(5), 0), "max_tokens", "at least 1"),
         (request(prompt(5), choices=()), "choices", "at least one"),
+        (request(prompt(5), choices=[ChoiceSpec(index) for index in range(9)]), "n", "9 choices exceed .* limit of 8"),
         (request(prompt(5), choices=[ChoiceSpec(1), ChoiceSpec(1)]), "choices", "once"),
     ],
 )
