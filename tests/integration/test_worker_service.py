@@ -146,3 +146,10 @@ async def test_bad_request_is_refused_naming_its_field(change: dict[str, object]
         assert error.field == field
         assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         await decode.assert_idle()
+
+
+async def test_lost_step_loop_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running_decode(settings=WorkerSettings(load_report_interval_s=0.01)) as decode:
+        assert not decode.app.failed.is_set()
+        monkeypatch.setattr(type(decode.parts.engine), "is_defective", True)
+        await eventually(decode.app.failed.is_set)

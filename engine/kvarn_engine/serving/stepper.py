@@ -70,6 +70,10 @@ class Stepper:
                 self._end_turn()
         return True
 
+    @property
+    def is_defective(self) -> bool:
+        return self._defect is not None
+
     def crash(self, error: Exception) -> None:
         with self._between_steps:
             self._defect = error

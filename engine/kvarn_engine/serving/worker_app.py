@@ -60,8 +60,11 @@ class WorkerApp:
         self._worker = WorkerService(parts.identity, parts.engine, parts.gate, settings.load_report_interval_s)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # missing in the published types
         self._server = grpc.aio.server(options=server_options(ChannelSettings()))
-        self._tasks = TaskOwner("worker")
+        self._tasks = TaskOwner("worker", on_failure=lambda name, error: self.failed.set())
         self._metrics_endpoint = MetricsEndpoint(port=0)
+
+        self.failed = asyncio.Event()
+        """Set when the worker can serve no more and its process should end."""
 
     @property
     def parts(self) -> WorkerParts:
@@ -109,4 +112,6 @@ class WorkerApp:
     async def _sample_load(self) -> None:
         while True:
             self._parts.metrics.set_load(self._parts.engine.load())
+            if self._parts.engine.is_defective:
+                self.failed.set()
             await asyncio.sleep(self._settings.load_report_interval_s)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from kvarn_engine.core.errors import EngineError
 from kvarn_engine.model_folder import ModelNotFound
+from kvarn_engine.process.tasks import TaskOwner
 from kvarn_engine.serving.worker_app import WorkerApp
 
 logger = logging.getLogger("kvarn.worker")
@@ -32,7 +33,7 @@ class StopSignals:
 
 
 def run_worker(build: Callable[[], WorkerApp]) -> int:
-    """Exit status: 0 after a shutdown that was asked for, 1 when the worker could not start."""
+    """Exit status: 0 after a shutdown that was asked for, 1 when the worker could not start or go on."""
     try:
         return asyncio.run(_run(build))
     except (EngineError, ModelNotFound, OSError, RuntimeError) as error:
@@ -51,10 +52,19 @@ async def _run(build: Callable[[], WorkerApp]) -> int:
             "ready",
             extra={"address": address, "worker_id": identity.worker_id, "incarnation": identity.incarnation},
         )
-        await signals.drain.wait()
+        if await _failed_before(signals.drain, app.failed):
+            logger.error("worker failed and stops", extra={"in_flight": app.parts.gate.in_flight})
+            return 1
         logger.info("draining", extra={"in_flight": app.parts.gate.in_flight})
         drained = await app.drain(signals.force)
         logger.info("stopping", extra={"drained": drained, "in_flight": app.parts.gate.in_flight})
     finally:
         await app.stop()
     return 0
+
+
+async def _failed_before(drain: asyncio.Event, failed: asyncio.Event) -> bool:
+    async with TaskOwner("process") as tasks:
+        waits = {tasks.spawn(event.wait(), name) for name, event in (("drain", drain), ("failed", failed))}
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    return failed.is_set()
