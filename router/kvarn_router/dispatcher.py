@@ -68,11 +68,11 @@ class Dispatcher:
         self._render_fingerprint = render_fingerprint
         self._clock = clock
 
-    async def place(self, wanted: Wanted, excluded: frozenset[Incarnation], wait_s: float) -> Placement | None:
+    async def place(self, wanted: Wanted, wait_s: float) -> Placement | None:
         """Choose and claim, waiting up to `wait_s` for a decode worker to appear. None when none did."""
         deadline = self._clock() + wait_s
         while True:
-            placement = self.try_place(wanted, excluded)
+            placement = self.try_place(wanted)
             if placement is not None:
                 return placement
             remaining = deadline - self._clock()
@@ -84,8 +84,8 @@ class Dispatcher:
             except TimeoutError:
                 return None
 
-    def try_place(self, wanted: Wanted, excluded: frozenset[Incarnation]) -> Placement | None:
-        """No await in here: the load that the choice saw is the load that the claim adds to."""
+    def try_place(self, wanted: Wanted, excluded: frozenset[Incarnation] = frozenset()) -> Placement | None:
+        """Choose and claim now. No await in here: the load that the choice saw is the load that the claim adds to."""
         layout = self._table.layout()
         if layout is None:
             return None

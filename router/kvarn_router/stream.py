@@ -79,7 +79,7 @@ class RoutedStream:
                         yield event
                 return
             except AttemptFailed as failure:
-                await self._after(failure, placement)
+                self._after(failure, placement)
             finally:
                 self._end_attempt()
             for finished in self._progress.finish_complete():
@@ -90,14 +90,22 @@ class RoutedStream:
     async def _place(self) -> Placement:
         progress, request = self._progress, self._request
         wanted = Wanted(request.request_id, progress.tokens, request.cache_salt, progress.may_use_peers)
-        wait_s = 0.0
-        if self._failure is not None and self._verdict(self._failure).wait:
-            wait_s = self._parts.limits.worker_wait_s
-        placement = await self._parts.dispatcher.place(wanted, self._excluded, wait_s)
+        placement = self._parts.dispatcher.try_place(wanted, self._excluded)
+        if placement is None and self._failure is not None:
+            placement = await self._place_anywhere(wanted, self._failure)
         if placement is None:
             raise NoWorker("no decode worker is ready") if self._failure is None else self._final(self._failure)
         self._placement = placement
         return placement
+
+    async def _place_anywhere(self, wanted: Wanted, failure: AttemptFailed) -> Placement | None:
+        """No untried worker is left: wait for a new one, or for one that failed before and is heard of again."""
+        ruling = self._verdict(failure)
+        if not ruling.wait:
+            return None
+        if not ruling.suspect:
+            await asyncio.sleep(failure.retry_after_s)
+        return await self._parts.dispatcher.place(wanted, self._parts.limits.worker_wait_s)
 
     async def _attempt(self, placement: Placement) -> AsyncGenerator[StreamEvent, None]:
         self._attempts += 1
@@ -138,7 +146,7 @@ class RoutedStream:
         worker_id = placement.decode.identity.worker_id
         return DoneEvent(cached, done.prefill_worker_id, worker_id, self._attempts - 1)
 
-    async def _after(self, failure: AttemptFailed, placement: Placement) -> None:
+    def _after(self, failure: AttemptFailed, placement: Placement) -> None:
         """Prepare the next attempt, or raise what the client is told."""
         identity = placement.decode.identity
         ruling = self._verdict(failure)
@@ -159,11 +167,6 @@ class RoutedStream:
             raise self._final(failure) from failure
         self._failure = failure
         self._excluded |= {identity.incarnation}
-        if failure.failure is Failure.OVERLOADED and self._progress.has_tokens:
-            # Others may be full as well, and this one will have room again: the stream has to go on somewhere.
-            self._end_attempt()
-            await asyncio.sleep(failure.retry_after_s)
-            self._excluded = frozenset()
 
     def _verdict(self, failure: AttemptFailed) -> Verdict:
         return verdict(failure.failure, Phase.AFTER_TOKENS if self._progress.has_tokens else Phase.BEFORE_TOKENS)

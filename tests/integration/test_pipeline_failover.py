@@ -1,5 +1,6 @@
 """A stream goes on exactly where it was when its decode worker is lost, frozen, full or leaving."""
 
+import asyncio
 from contextlib import AsyncExitStack
 
 import grpc
@@ -152,6 +153,37 @@ async def test_overloaded_everywhere_is_too_many_requests_with_its_retry_after()
             await stack.collect(make_request())
         assert raised.value.retry_after_s == 7.0
         assert [len(each.requests) for each in full] == [1, 1]
+
+
+async def test_only_worker_is_tried_again_once_it_is_heard_of() -> None:
+    async with AsyncExitStack() as exit_stack:
+        only = worker(1)
+        only.script = Script(interrupt_at=3, interruption=abort_with(grpc.StatusCode.UNAVAILABLE))
+        stack = await started(exit_stack, only)
+        reporter = asyncio.create_task(report_forever(only))
+        events = await stack.collect(make_request())
+        reporter.cancel()
+        assert tokens_of(events) == scripted_output(9, 6)
+        assert len(only.requests) == 2
+
+
+async def report_forever(each: ScriptedWorker) -> None:
+    while True:
+        each.report()
+        await asyncio.sleep(0.01)
+
+
+async def test_full_worker_takes_a_moved_stream_once_it_has_room() -> None:
+    async with AsyncExitStack() as exit_stack:
+        broken = worker(1, Script(interrupt_at=2, interruption=freeze))
+        full = worker(2, Script(refuse=Overloaded("full", retry_after_s=0.01)))
+        limits = StreamLimits(idle_timeout_s=0.5, worker_wait_s=20, max_attempts=1000)
+        stack = await started(exit_stack, broken, full, limits=limits)
+        await make_preferred(stack, broken)
+        running = asyncio.create_task(stack.collect(make_request()))
+        await eventually(lambda: len(full.requests) >= 3, "it is asked again and again")
+        full.script.refuse = None
+        assert tokens_of(await running) == scripted_output(9, 6)
 
 
 async def test_invalid_request_is_not_tried_twice() -> None:
