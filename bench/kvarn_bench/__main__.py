@@ -5,9 +5,11 @@ Each command module is imported only when asked for, so that `serve` and `handof
 
 import argparse
 import importlib
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 
 COMMANDS = {
     "handoff": "GB/s of one hand-off stream beside a raw TCP socket; exposed transfer as a share of TTFT",
@@ -35,5 +37,11 @@ def main(argv: Sequence[str]) -> int:
     return status
 
 
+def _unwind(number: int, frame: FrameType | None) -> None:
+    """SIGTERM must end the child processes too, which the default action would leave behind."""
+    raise SystemExit(128 + number)
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _unwind)
     sys.exit(main(sys.argv[1:]))
