@@ -72,7 +72,9 @@ def _is_harmless(extra: str) -> bool:
 
 def load_model(folder: Path, settings: RuntimeSettings) -> LoadedModel:
     from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.utils import logging as transformers_logging
 
+    transformers_logging.disable_progress_bar()
     register_attention()
     device = _choose_device(settings.device)
     dtype = _choose_dtype(settings.dtype, device)

@@ -1,6 +1,7 @@
 """CPU attention over the paged store: a compiled kernel for decode, gather and SDPA for prefill chunks.
 
-The decode kernel walks each sequence's blocks where they lie and widens bfloat16 on the way, so nothing is gathered. Softcapped models take the reference path.
+The decode kernel walks each sequence's blocks where they lie and widens bfloat16 on the way, so nothing is gathered.
+Softcapped models take the reference path.
 """
 
 from typing import Any
