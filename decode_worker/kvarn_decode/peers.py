@@ -7,7 +7,7 @@ import grpc.aio
 from kvarn_engine.wire.channels import ChannelSettings, open_channel
 
 MAX_CHANNELS = 256
-"""Addresses of workers long gone must not pile up; the least recently used channel without a call goes first."""
+"""Addresses of workers long gone must not pile up; the least recently used channel goes first."""
 
 
 class PeerChannels:

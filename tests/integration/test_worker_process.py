@@ -13,7 +13,7 @@ import pytest
 from kvarn_engine.core.sampling import SamplingParams
 from kvarn_engine.wire.status import error_from_call
 
-from tests.integration.worker_pair import decode_stub, generate, local_answer, request
+from tests.integration.worker_pair import AnyCall, decode_stub, generate, local_answer, request
 
 PROMPT = list(range(100, 200))
 
@@ -45,6 +45,11 @@ async def address_of(process: Process) -> str:
     return found[1]
 
 
+async def read_to_end(call: AnyCall) -> None:
+    while await call.read() is not grpc.aio.EOF:
+        pass
+
+
 async def test_two_processes_answer_and_end_when_asked() -> None:
     async with worker("kvarn_prefill") as prefill, worker("kvarn_decode") as decode:
         message = request(PROMPT, [await address_of(prefill)])
@@ -59,7 +64,8 @@ async def test_two_processes_answer_and_end_when_asked() -> None:
 
 async def test_first_signal_waits_for_requests_and_the_second_does_not() -> None:
     endless = SamplingParams(max_tokens=5000, seed=1, ignore_eos=True)
-    async with worker("kvarn_decode", "--simulated-step-s", "0.05", "--shutdown-timeout-s", "600") as decode:
+    flags = ("--simulated-step-s", "0.05", "--shutdown-timeout-s", "600")
+    async with worker("kvarn_decode", *flags) as decode:  # noqa: SIM117  the inner one needs the address
         async with decode_stub(await address_of(decode)) as stub:
             call = stub.Generate(request(PROMPT, sampling=endless))
             await call.read()
@@ -70,8 +76,7 @@ async def test_first_signal_waits_for_requests_and_the_second_does_not() -> None
             decode.send_signal(signal.SIGTERM)
             assert await asyncio.wait_for(decode.wait(), 20) == 0
             with pytest.raises(grpc.aio.AioRpcError) as raised:
-                while await call.read() is not grpc.aio.EOF:
-                    pass
+                await read_to_end(call)
             assert error_from_call(raised.value).retryable
 
 
