@@ -72,6 +72,15 @@ class RoutingSettings:
     decision_log: int = 256
     """Routing decisions kept for /debug/decisions."""
 
+    def __post_init__(self) -> None:
+        for name in ("stream_idle_timeout_s", "max_attempts", "max_worker_inflight", "index_max_blocks"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}, not above 0")
+        if self.worker_wait_s < 0:
+            raise ValueError(f"worker_wait_s is {self.worker_wait_s}, below 0")
+        if self.decision_log < 0:
+            raise ValueError(f"decision_log is {self.decision_log}, below 0")
+
 
 @dataclass(frozen=True, slots=True)
 class RouterSettings:

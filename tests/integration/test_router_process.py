@@ -75,6 +75,7 @@ def test_worker_of_another_model_is_refused_and_shown(stack: Stack, tmp_path: Pa
         (["--no-such-flag", "1"], "--no-such-flag"),
         (["--port", "many"], "--port"),
         (["--worker-wait-s", "soon"], "--worker-wait-s"),
+        (["--max-attempts", "0"], "max_attempts"),
     ],
 )
 def test_wrong_settings_end_with_status_2(flags: list[str], words: str) -> None:
