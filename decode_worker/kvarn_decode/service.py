@@ -20,8 +20,6 @@ from kvarn_decode.request import DecodeRequest, read_request
 from kvarn_decode.running import RunningRequests
 from kvarn_decode.settings import HandoffSettings
 
-logger = logging.getLogger("kvarn.decode")
-
 StopChoiceContext = grpc.aio.ServicerContext[decode_pb2.StopChoiceRequest, decode_pb2.StopChoiceResponse]
 
 logger = logging.getLogger("kvarn.decode")
@@ -65,17 +63,6 @@ class DecodeService(decode_pb2_grpc.DecodeServicer):
 
     def _observe(self, outcome: str, request: DecodeRequest, generator: Generator) -> None:
         metrics, done = self._parts.metrics, generator.done
-        logger.info(
-            "request ended",
-            extra={
-                "request_id": request.spec.request_id,
-                "outcome": outcome,
-                "prompt_tokens": len(request.spec.prompt_tokens),
-                "cached_tokens": done.cached_tokens,
-                "prefill_worker": done.prefill_worker_id or "none",
-                "handoff_s": done.handoff_s,
-            },
-        )
         metrics.requests.labels(outcome).inc()
         metrics.prompt_tokens.inc(len(request.spec.prompt_tokens))
         metrics.prefix_hit_tokens.inc(done.cached_tokens)
@@ -94,6 +81,7 @@ class DecodeService(decode_pb2_grpc.DecodeServicer):
                 "prompt_tokens": len(request.spec.prompt_tokens),
                 "cached_tokens": done.cached_tokens,
                 "prefill_worker": done.prefill_worker_id,
+                "handoff_s": round(done.handoff_s, 4),
                 "preemptions": done.preemptions,
             },
         )
