@@ -6,7 +6,7 @@ Until its first token a sequence may stand for several choices (`siblings`), whi
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
 
-from kvarn_engine.core.hashing import partial_hash
+from kvarn_engine.core.hashing import block_hashes
 from kvarn_engine.core.ids import BlockHash, BlockIndex, RequestId, TokenId
 from kvarn_engine.core.lifecycle import SequenceStatus, check_transition
 from kvarn_engine.core.sampling import SamplingParams
@@ -74,11 +74,11 @@ class Sequence:
 
     def chain(self, count: int, block_size: int) -> Tokens[BlockHash]:
         """Hashes of the first `count` blocks, which must be full."""
-        while len(self.hashes) < count:
-            start = len(self.hashes) * block_size
+        if len(self.hashes) < count:
+            assert count * block_size <= self.num_tokens
             parent = self.hashes[-1] if self.hashes else self.root_hash
-            assert start + block_size <= self.num_tokens
-            self.hashes.append(partial_hash(parent, self.tokens(start, start + block_size)))
+            unhashed = self.tokens(len(self.hashes) * block_size, count * block_size)
+            self.hashes.extend(block_hashes(parent, unhashed, block_size))
         return self.hashes[:count]
 
     def move(self, status: SequenceStatus) -> None:

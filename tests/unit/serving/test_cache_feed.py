@@ -3,8 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator
 
+from kvarn_engine.core.block_pool import BlockPool
 from kvarn_engine.core.hashing import block_hashes
-from kvarn_engine.serving.protocol import BlockDelta
+from kvarn_engine.core.ids import BlockHash
+from kvarn_engine.serving.cache_feed import CacheFeedHub, FeedHandle
+from kvarn_engine.serving.loop import Outbox
+from kvarn_engine.serving.protocol import BlockDelta, CacheSnapshot
 
 from tests.unit.serving.engine_builders import ROOT, generate, prompt, request, runner, running, until
 
@@ -56,3 +60,19 @@ async def test_stop_ends_the_feed() -> None:
     async with running() as engine, engine.watch_cache() as feed:
         await engine.stop()
         assert [delta async for delta in feed.deltas()] == []
+
+
+async def test_changes_before_a_subscription_are_in_its_snapshot_alone() -> None:
+    pool, outbox = BlockPool(4), Outbox()
+    outbox.bind(asyncio.get_running_loop())
+    hub = CacheFeedHub(pool, outbox)
+    one, two = pool.allocate(2)
+    pool.publish(one, BlockHash(b"one"))
+    feed = FeedHandle(8)
+    hub.add(feed)
+    pool.publish(two, BlockHash(b"two"))
+    hub.publish()
+    outbox.flush()
+    await feed.ready
+    assert feed.snapshot == CacheSnapshot(1, (BlockHash(b"one"),))
+    assert await anext(feed.deltas()) == BlockDelta(2, (BlockHash(b"two"),), ())
