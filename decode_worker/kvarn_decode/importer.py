@@ -16,6 +16,9 @@ from kvarn_engine.wire.frames import BlocksFrame, ControlFrame, Transfer, decode
 from kvarn_engine.wire.prefill_rpc import RunCall
 from kvarn_proto.v1 import prefill_pb2
 
+INLINE_BYTES = 64 * 1024
+"""Checksums of larger frames take long enough to be worth another thread; the event loop serves other requests."""
+
 DrawnTokens = tuple[tuple[int, SampledToken], ...]
 OnFirstTokens = Callable[[DrawnTokens], Awaitable[None]]
 
@@ -60,7 +63,10 @@ class Importer:
         return buffer
 
     async def _take(self, buffer: bytes) -> None:
-        frame = decode_frame(buffer, self._transfer)
+        if len(buffer) < INLINE_BYTES:
+            frame = decode_frame(buffer, self._transfer)
+        else:
+            frame = await asyncio.to_thread(decode_frame, buffer, self._transfer)
         if isinstance(frame, BlocksFrame):
             self._write(frame, len(buffer))
         elif isinstance(frame, ControlFrame):

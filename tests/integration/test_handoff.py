@@ -3,8 +3,10 @@
 import asyncio
 
 import pytest
+from kvarn_decode.importer import INLINE_BYTES
 from kvarn_decode.settings import HandoffSettings
 from kvarn_engine.core.sampling import SamplingParams
+from kvarn_engine.serving.simulated import SimulatedSettings
 
 from tests.integration.worker_pair import BLOCK_SIZE, generate, local_answer, request, running_decode, running_prefill
 
@@ -120,3 +122,13 @@ async def test_many_requests_at_once_stay_apart() -> None:
 
 def test_prompt_spans_chunks_and_a_partial_block() -> None:
     assert len(PROMPT) % BLOCK_SIZE
+
+
+async def test_frames_too_large_for_the_event_loop_are_checked_as_well() -> None:
+    """One block of 16,384 slots is 128 KiB."""
+    wide = SimulatedSettings(num_blocks=4, block_size=16_384, max_model_len=512)
+    async with running_prefill(wide) as prefill, running_decode(wide) as decode:
+        answer = await generate(decode.address, request(PROMPT, [prefill.address]))
+        assert answer.done is not None
+        assert answer.done.handoff_bytes > INLINE_BYTES
+        assert answer.tokens == (await local_answer(request(PROMPT))).tokens
