@@ -25,6 +25,8 @@ class ExportReport:
 
     sent_bytes: int = 0
     compute_s: float = 0.0
+    finished: bool = False
+    """Set before the done frame goes out: whoever has read it hangs up, which this side sees as a cancelled call."""
 
 
 class Exporter:
@@ -52,6 +54,7 @@ class Exporter:
                     await self._send_control(_first_tokens(event))
                 case PrefillFinished():
                     self.report.compute_s = event.compute_s
+                    self.report.finished = True
                     done = prefill_pb2.PrefillDone(num_blocks=event.num_blocks, compute_s=event.compute_s)
                     await self._send_control(prefill_pb2.PrefillEvent(done=done))
 

@@ -50,7 +50,6 @@ class PrefillService:
         transfer = Transfer(TransferId(request.transfer_id), request.generation, engine.layout)
         exporter = Exporter(engine, transfer, context.write, self._heartbeat_s)
         began = time.perf_counter()
-        outcome = "aborted"
         try:
             async with AsyncExitStack() as stack:
                 opening = engine.open_prefill(spec, request.num_prompt_tokens, request.have_blocks)
@@ -58,12 +57,12 @@ class PrefillService:
                 self._parts.metrics.prompt_tokens.inc(request.num_prompt_tokens)
                 self._parts.metrics.prefix_hit_tokens.inc(prefill.cached_tokens)
                 await exporter.run(prefill)
-                outcome = "ok"
         finally:
-            self._observe(outcome, spec, exporter.report, time.perf_counter() - began)
+            self._observe(spec, exporter.report, time.perf_counter() - began)
 
-    def _observe(self, outcome: str, spec: RequestSpec, report: ExportReport, elapsed_s: float) -> None:
+    def _observe(self, spec: RequestSpec, report: ExportReport, elapsed_s: float) -> None:
         metrics = self._parts.metrics
+        outcome = "ok" if report.finished else "aborted"
         metrics.requests.labels(outcome).inc()
         metrics.handoff_bytes.inc(report.sent_bytes)
         metrics.handoff_s.observe(elapsed_s)
