@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
-from kvarn_engine.core.errors import EngineFailure, InvalidRequest
+from kvarn_engine.core.errors import EngineFailure
 from kvarn_engine.core.ids import BlockIndex
 from kvarn_engine.core.kv_layout import KvLayout
 from kvarn_engine.core.plan import ModelRunner
@@ -21,7 +21,7 @@ from kvarn_engine.serving.flights import GenerationFlight, PrefillFlight
 from kvarn_engine.serving.handles import GenerationHandle, PrefillHandle
 from kvarn_engine.serving.loop import StepLoop
 from kvarn_engine.serving.protocol import CacheFeed, Generation, LoadReport, Prefill, RequestSpec
-from kvarn_engine.serving.request_check import check_request
+from kvarn_engine.serving.request_check import RequestLimits
 from kvarn_engine.serving.stepper import Stepper
 
 
@@ -31,6 +31,8 @@ class StepEngine:
     ) -> None:
         self._runner = runner
         self._settings = settings
+        kv_tokens = runner.num_blocks * runner.layout.block_size
+        self._limits = RequestLimits(runner.vocab_size, runner.max_model_len, settings.max_sequences, kv_tokens)
         self._stepper = Stepper(runner, settings, clock)
         self._loop = StepLoop(self._stepper)
 
@@ -62,9 +64,7 @@ class StepEngine:
     async def open_prefill(
         self, spec: RequestSpec, num_prompt_tokens: int, have_blocks: int
     ) -> AsyncIterator[Prefill]:
-        check_request(spec, num_prompt_tokens, self._runner, self._settings.max_sequences)
-        if not 0 <= have_blocks <= -(-len(spec.prompt_tokens) // self.layout.block_size):
-            raise InvalidRequest("have_blocks", "must be at most the number of blocks of the sequence")
+        self._limits.check_prefill(spec, num_prompt_tokens, have_blocks, self.layout.block_size)
         self._check_running()
         handle = PrefillHandle()
         flight = PrefillFlight(spec, num_prompt_tokens, have_blocks, handle)
@@ -77,7 +77,7 @@ class StepEngine:
 
     @asynccontextmanager
     async def open_generation(self, spec: RequestSpec) -> AsyncIterator[Generation]:
-        check_request(spec, len(spec.prompt_tokens), self._runner, self._settings.max_sequences)
+        self._limits.check_generation(spec)
         self._check_running()
         handle = GenerationHandle(spec, self.layout.block_size, self._runner.write_block)
         flight = GenerationFlight(spec, handle)

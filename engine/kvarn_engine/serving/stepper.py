@@ -137,7 +137,10 @@ class Stepper:
         """A failed step fails every request in flight, as none of their blocks can be trusted; complete blocks from
         earlier steps stay cached, and the loop goes on."""
         try:
-            return self._runner.execute(plan)
+            results = self._runner.execute(plan)
+            if [len(drawn) for drawn in results] != [len(entry.draws) for entry in plan.entries]:
+                raise RuntimeError("the runner did not answer every draw")
+            return results
         except Exception as error:  # noqa: BLE001  a runner may raise anything; requests hear EngineFailure
             _log.error("step failed: %s", type(error).__name__, exc_info=error)
             with self._between_steps:

@@ -11,7 +11,7 @@ from kvarn_engine.core.plan import StepPlan
 from kvarn_engine.core.sampling import SampledToken
 from kvarn_engine.serving.engine import StepEngine
 from kvarn_engine.serving.engine_settings import EngineSettings
-from kvarn_engine.serving.protocol import ChoiceSpec, RequestSpec
+from kvarn_engine.serving.protocol import ChoiceSpec, PrefillFinished, RequestSpec
 from kvarn_engine.serving.simulated import CostModel, SimulatedRunner, SimulatedSettings
 
 from tests.unit.serving.engine_builders import (
@@ -45,7 +45,6 @@ class FailingRunner(SimulatedRunner):
         (request((5, -1)), "prompt_tokens", "from 0 to 599"),
         (request((5,), choices=[ChoiceSpec(0, (600,))]), "prompt_tokens", "from 0 to 599"),
         (request(prompt(99), 2), "prompt_tokens", "99 prompt tokens and max_tokens 2 exceed the model's limit of 100"),
-        (request(prompt(50), 15), "prompt_tokens", "KV store of 64 tokens"),
         (request(prompt(5), 0), "max_tokens", "at least 1"),
         (request(prompt(5), choices=()), "choices", "at least one"),
         (request(prompt(5), choices=[ChoiceSpec(index) for index in range(9)]), "n", "9 choices exceed .* limit of 8"),
@@ -70,6 +69,20 @@ async def test_prefills_that_contradict_themselves(num_prompt_tokens: int, have_
         assert refused.value.field == field
 
 
+async def test_a_request_larger_than_the_store_is_refused() -> None:
+    async with running(runner(num_blocks=16)) as engine:
+        with pytest.raises(InvalidRequest, match=r"50 prompt tokens and max_tokens 15 exceed .* KV store of 64 tokens"):
+            await engine.open_generation(request(prompt(50), 15)).__aenter__()
+        with pytest.raises(InvalidRequest, match=r"65 tokens exceed .* KV store of 64 tokens"):
+            await engine.open_prefill(request(prompt(65), 1), 65, 0).__aenter__()
+
+
+async def test_a_prefill_needs_no_room_for_the_output_to_come() -> None:
+    async with running(runner(num_blocks=16)) as engine, engine.open_prefill(request(prompt(64), 30), 64, 0) as prefill:
+        happened = [event async for event in prefill.events()]
+        assert isinstance(happened[-1], PrefillFinished)
+
+
 async def test_the_largest_request_that_fits_is_served() -> None:
     async with running(runner(num_blocks=16)) as engine:
         assert await generate(engine, request(prompt(50), 14)) == {0: expected_tokens(prompt(50), 14)}
@@ -91,18 +104,39 @@ async def test_a_failed_step_fails_what_is_in_flight_and_nothing_later() -> None
     async with running(model) as engine:
         spec = request(prompt(10))
         assert await generate(engine, spec) == {0: expected_tokens(prompt(10), 12)}
-        async with engine.open_generation(request(prompt(9, 2))) as generation, engine.open_prefill(
-            request(prompt(9, 3)), 9, 0
-        ) as prefill:
+        async with engine.open_generation(request(prompt(9, 2))) as generation:
             model.is_broken = True
-            await generation.start()
+            async with engine.open_prefill(request(prompt(9, 3)), 9, 0) as prefill:
+                with pytest.raises(EngineFailure, match="OSError"):
+                    await anext(prefill.events())
             with pytest.raises(EngineFailure, match="OSError"):
                 await collect(generation)
-            with pytest.raises(EngineFailure):
-                async for _ in prefill.events():
-                    pass
         model.is_broken = False
         assert await generate(engine, spec) == {0: expected_tokens(prompt(10), 12)}
+
+
+class ForgetfulRunner(SimulatedRunner):
+    """Answers no draw."""
+
+    def execute(self, plan: StepPlan) -> list[list[SampledToken]]:
+        return [[] for _ in super().execute(plan)]
+
+
+async def test_a_runner_that_answers_too_little_fails_the_step() -> None:
+    model = ForgetfulRunner(SimulatedSettings(num_blocks=64, block_size=4, vocab_size=600))
+    async with running(model) as engine:
+        with pytest.raises(EngineFailure, match="RuntimeError"):
+            await generate(engine, request(prompt(6)))
+
+
+async def test_a_defect_of_the_step_loop_fails_what_is_there_and_what_comes(caplog: pytest.LogCaptureFixture) -> None:
+    engine = StepEngine(runner(), EngineSettings(), clock=lambda: 1 // 0)
+    await engine.start()
+    for _ in range(2):
+        with pytest.raises(EngineFailure, match="must be restarted"):
+            await generate(engine, request(prompt(6)))
+    assert "step loop crashed" in caplog.text
+    await engine.stop()
 
 
 async def test_stop_fails_what_is_in_flight_and_refuses_more() -> None:
