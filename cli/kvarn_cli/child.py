@@ -67,9 +67,14 @@ class Child:
         while chunk := await stream.read(CHUNK_BYTES):
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
-                self._on_line(line.decode("utf-8", "replace").rstrip("\r"))
+                self._on_line(_as_shown(line))
         if rest:
-            self._on_line(rest.decode("utf-8", "replace"))
+            self._on_line(_as_shown(rest))
+
+
+def _as_shown(line: bytes) -> str:
+    """What a terminal would show at the end: a progress bar writes over itself after each carriage return."""
+    return line.decode("utf-8", "replace").rstrip("\r").rpartition("\r")[2]
 
 
 def _bind_to_parent(parent: int) -> Callable[[], None]:

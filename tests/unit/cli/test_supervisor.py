@@ -109,6 +109,14 @@ async def test_children_die_with_a_killed_parent() -> None:
     await until(lambda: not is_alive(grandchild))
 
 
+async def test_a_progress_bar_becomes_one_line() -> None:
+    seen: list[str] = []
+    script = "print('10 %\\r50 %\\r100 %\\nlast', end='')"
+    child = await Child.start((sys.executable, "-c", script), os.environ, seen.append)
+    assert await asyncio.wait_for(child.wait(), DEADLINE_S) == 0
+    assert seen == ["100 %", "last"]
+
+
 def test_backoff_doubles_up_to_its_limit_and_forgets_after_a_calm_life() -> None:
     backoff = Backoff()
     delays = [backoff.delay_s(0.0) for _ in range(8)]
