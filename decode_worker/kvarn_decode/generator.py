@@ -36,7 +36,6 @@ class Generator:
         self._settings = surroundings.settings
         self._request = request
         self._answer = answer
-        self._redrawn: set[int] = set()  # choices whose first token is out already and will be drawn here once more
         self.report = HandoffReport()
         self.done = decode_pb2.GenerateDone()
 
@@ -65,11 +64,8 @@ class Generator:
         handoff = Handoff(self._request, generation, self._channels, limits, self._forward)
         self.report = handoff.report
         await generation.allocate_import(handoff.num_blocks)
-        if await handoff.run():
-            await generation.start(handoff.first_tokens)
-            return
-        self._redrawn = {choice for choice, _ in handoff.first_tokens}
-        await generation.start()
+        await handoff.run()
+        await generation.start(handoff.first_tokens)
 
     async def _forward(self, tokens: DrawnTokens) -> None:
         """The router gets first tokens while the last blocks are still on their way."""
@@ -80,17 +76,9 @@ class Generator:
         async for event in generation.events():
             match event:
                 case TokensEvent():
-                    await self._send_tokens(event)
+                    await self._answer.tokens(event.choice, event.tokens)
                 case FinishedEvent():
                     await self._answer.finished(event.choice, event.reason)
-
-    async def _send_tokens(self, event: TokensEvent) -> None:
-        tokens = event.tokens
-        if event.choice in self._redrawn and tokens:
-            self._redrawn.remove(event.choice)
-            tokens = tokens[1:]
-        if tokens:
-            await self._answer.tokens(event.choice, tokens)
 
     def _cached_tokens(self, generation: Generation) -> int:
         cached = generation.cached_blocks * self._engine.layout.block_size

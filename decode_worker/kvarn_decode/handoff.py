@@ -72,8 +72,8 @@ class Handoff:
     def complete(self) -> bool:
         return bool(self._first_tokens) and self._generation.received_blocks >= self.num_blocks
 
-    async def run(self) -> bool:
-        """Whether everything arrived. When not, the caller prefills from `generation.received_blocks` on."""
+    async def run(self) -> None:
+        """Returns when everything arrived or no peer is left; the engine computes what is missing."""
         began = time.perf_counter()
         for number, peer in enumerate(self._request.peers, start=1):
             await self._attempt(peer, number)
@@ -82,7 +82,6 @@ class Handoff:
                 break
             self.report.failures += 1
         self.report.handoff_s = time.perf_counter() - began
-        return self.complete
 
     async def _attempt(self, peer: Peer, number: int) -> None:
         transfer = Transfer(self._transfer_id, number, self._limits.layout)

@@ -36,7 +36,8 @@ class SchedulerLimits:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a step did for one sequence. Without tokens it was a prefill chunk that is not the last."""
+    """What a step did for one sequence. Without tokens it was a prefill chunk that is not the last, or its first token
+    was known already."""
 
     sequence: Sequence
     tokens: tuple[tuple[int, SampledToken], ...] = ()
@@ -80,19 +81,21 @@ class Scheduler:
     def begin(
         self, sequence: Sequence, received_blocks: int, first_tokens: Items[tuple[int, SampledToken]] = ()
     ) -> list[Outcome]:
-        """An importing sequence joins the batch. With first tokens its blocks are all there; without, it is computed
-        from its last token that must be."""
+        """An importing sequence joins the batch. With first tokens and all of its blocks it decodes at once; otherwise
+        the rest is computed here, and first tokens that came take the place of the draws."""
         kv = self.kv
-        if first_tokens:
+        is_whole = bool(first_tokens) and received_blocks == len(sequence.block_table)
+        if is_whole:
             computed = sequence.num_tokens
         else:
             computed = min(received_blocks, kv.last_block(sequence)) * kv.block_size
+            sequence.sent_first = dict(first_tokens)
         kv.end_import(sequence, received_blocks, computed)
         sequence.imports = False
         sequence.move(SequenceStatus.RUNNING)
         self.importing.remove(sequence)
         self.running.append(sequence)
-        return self._take(sequence, [token for _, token in first_tokens]) if first_tokens else []
+        return self._take(sequence, [token for _, token in first_tokens]) if is_whole else []
 
     def remove(self, sequence: Sequence) -> None:
         """End a sequence at any point of its life and free its blocks. Called between steps."""
@@ -207,17 +210,20 @@ class Scheduler:
             sequence.move(SequenceStatus.FINISHED)
             return [Outcome(sequence, tuple(zip(choices, drawn, strict=True)))]
         sequence.siblings = ()
+        sent, sequence.sent_first = sequence.sent_first, {}
         twins = [self.kv.fork(sequence, choice) for choice in choices[1:]]
         self.running.extend(twins)
         outcomes = []
         for member, token in zip((sequence, *twins), drawn, strict=True):
-            member.output.append(token.token_id)
+            known = sent.get(member.choice)
+            member.output.append((known or token).token_id)
             reason = self.finish_reason(member)
             if reason is not None:
                 self.growth.learn(member)
                 self.remove(member)
             twin_of = None if member is sequence else sequence
-            outcomes.append(Outcome(member, ((member.choice, token),), reason, twin_of))
+            news = ((member.choice, token),) if known is None else ()
+            outcomes.append(Outcome(member, news, reason, twin_of))
         return outcomes
 
     def finish_reason(self, sequence: Sequence) -> FinishReason | None:

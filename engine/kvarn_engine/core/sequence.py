@@ -3,13 +3,14 @@
 Until its first token a sequence may stand for several choices (`siblings`), which then fork off and share its blocks.
 """
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
 
 from kvarn_engine.core.hashing import block_hashes
 from kvarn_engine.core.ids import BlockHash, BlockIndex, RequestId, TokenId
 from kvarn_engine.core.lifecycle import SequenceStatus, check_transition
-from kvarn_engine.core.sampling import SamplingParams
+from kvarn_engine.core.sampling import SampledToken, SamplingParams
 
 
 @dataclass(eq=False, slots=True)
@@ -29,6 +30,10 @@ class Sequence:
 
     exports: bool = False
     """Ends at its first draw and keeps its blocks until it is freed. Never preempted."""
+
+    sent_first: Mapping[int, SampledToken] = field(default_factory=dict)
+    """First tokens by choice that a peer drew and the client has: they stand in for the draw that this sequence makes
+    once its prompt is computed here. The draw may round differently, and the client's text must go on from its own."""
 
     arrival: int = 0
     status: SequenceStatus = SequenceStatus.WAITING

@@ -115,9 +115,9 @@ class Generation(Protocol):
         ...
 
     async def start(self, first_tokens: Sequence[tuple[int, SampledToken]] = ()) -> None:
-        """Join the running batch. With `first_tokens` every prompt token must have been received; without, the engine
-        computes from `received_blocks` on and samples the first tokens itself. First tokens given here are NOT repeated
-        as TokensEvent; a choice that its first token already ends is reported by a FinishedEvent."""
+        """Join the running batch. The engine computes whatever was not received, from `received_blocks` on, and draws
+        the first tokens itself unless they are given. Given ones are final and NOT repeated as TokensEvent; a choice
+        that its first token already ends is reported by a FinishedEvent. Raises HandoffError when some are missing."""
         ...
 
     def events(self) -> AsyncIterator[GenerationEvent]:

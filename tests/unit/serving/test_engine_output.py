@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from kvarn_engine.core.sampling import FinishReason
+from kvarn_engine.core.sampling import FinishReason, SampledToken
 from kvarn_engine.serving.protocol import BlocksReady, ChoiceSpec
 
 from tests.unit.serving.engine_builders import (
@@ -141,3 +141,26 @@ async def test_an_interrupted_import_is_finished_by_computing(received: int) -> 
             assert generation.received_blocks == received
             await generation.start()
             assert (await collect(generation))[0] == {0: expected_tokens(prompt(22), 12)}
+
+
+@pytest.mark.parametrize("choices", [(0,), (0, 1, 2)])
+async def test_first_tokens_that_the_client_has_are_final_even_when_their_blocks_never_came(
+    choices: tuple[int, ...],
+) -> None:
+    """The given tokens are none that this engine would draw, so only a continuation of them can pass."""
+    spec = request(prompt(22), 6, [ChoiceSpec(index) for index in choices])
+    given = {index: 100 + index for index in choices}
+    async with running() as engine, engine.open_generation(spec) as generation:
+        await generation.start([(index, SampledToken(token)) for index, token in given.items()])
+        tokens, reasons = await collect(generation)
+    assert tokens == {
+        index: expected_tokens((*prompt(22), token), 5) for index, token in given.items()
+    }
+    assert set(reasons.values()) == {FinishReason.LENGTH}
+
+
+async def test_a_known_first_token_can_end_a_choice_whose_blocks_never_came() -> None:
+    spec = request(prompt(22), 1)
+    async with running() as engine, engine.open_generation(spec) as generation:
+        await generation.start([(0, SampledToken(7))])
+        assert await collect(generation) == ({}, {0: FinishReason.LENGTH})
