@@ -30,8 +30,8 @@ class TransformersContender:
         with torch.inference_mode():
             output = self._model(torch.tensor([list(prompt) for prompt in prompts]), use_cache=True, logits_to_keep=1)
             for _ in range(steps):
-                drawn = output.logits[:, -1].argmax(dim=-1, keepdim=True)
                 began = time.perf_counter()
+                drawn = output.logits[:, -1].argmax(dim=-1, keepdim=True)
                 output = self._model(drawn, cache=output.cache, use_cache=True)
                 times.append(time.perf_counter() - began)
         return median(times)
