@@ -18,6 +18,7 @@ class Grid:
     """Decode steps of one round."""
 
     rounds: int
+    """Counted ones; one more comes first, to warm up."""
 
 
 class Contender(Protocol):
@@ -67,7 +68,7 @@ def compare(contenders: Sequence[Contender], grid: Grid, draw: Tokens) -> Engine
     decode: list[Figure] = []
     for batch in grid.batches:
         times = {contender.name: [] for contender in contenders}
-        for _ in range(grid.rounds):
+        for _ in range(grid.rounds + 1):
             prompts = [draw(grid.context) for _ in range(batch)]
             for contender in contenders:
                 times[contender.name].append(contender.decode_step(prompts, grid.steps))
@@ -76,6 +77,6 @@ def compare(contenders: Sequence[Contender], grid: Grid, draw: Tokens) -> Engine
 
 
 def _figure(name: str, size: int, tokens: int, seconds: Sequence[float]) -> Figure:
-    """A first round of several only warms up."""
-    middle = median(seconds[1:] or seconds)
+    """The first round only warms up."""
+    middle = median(seconds[1:])
     return Figure(name, size, middle, tokens / middle)

@@ -26,8 +26,8 @@ class ScriptedContender:
 
 def test_rounds_alternate_and_the_first_only_warms_up() -> None:
     calls: list[tuple[str, int]] = []
-    ours = ScriptedContender("kvarn", [9.0, 1.0, 3.0, 9.0, 4.0, 4.0, 9.0, 0.5], calls)
-    peer = ScriptedContender("transformers", [9.0, 4.0, 4.0, 9.0, 8.0, 8.0, 9.0, 1.0], calls)
+    ours = ScriptedContender("kvarn", [9.0, 1.0, 3.0, 9.0, 4.0, 4.0, 9.0, 0.5, 0.5], calls)
+    peer = ScriptedContender("transformers", [9.0, 4.0, 4.0, 9.0, 8.0, 8.0, 9.0, 1.0, 1.0], calls)
     measured = compare([ours, peer], GRID, lambda count: [0] * count)
     assert calls[:4] == [("kvarn", 10), ("transformers", 10)] * 2
     assert measured.prefill[:2] == (Figure("kvarn", 10, 2.0, 5.0), Figure("transformers", 10, 4.0, 2.5))
