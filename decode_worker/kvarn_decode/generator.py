@@ -38,6 +38,8 @@ class Generator:
         self._answer = answer
         self.report = HandoffReport()
         self.done = decode_pb2.GenerateDone()
+        self.finished = False
+        """Set before the done event goes out: a router that has read it hangs up, which cancels this call."""
 
     async def run(self) -> None:
         began = time.perf_counter()
@@ -52,6 +54,7 @@ class Generator:
                     await generation.start()
                 await self._stream(generation)
             self._fill_done(cached_tokens, generation.preemptions)
+        self.finished = True
         await self._answer.done(self.done)
 
     def _wants_peer(self, generation: Generation) -> bool:

@@ -54,15 +54,14 @@ class DecodeService(decode_pb2_grpc.DecodeServicer):
 
     async def _generate(self, request: DecodeRequest, context: GenerateContext) -> None:
         generator = Generator(self._surroundings, request, Answer(context, self._parts.metrics))
-        outcome = "aborted"
         try:
             await generator.run()
-            outcome = "ok"
         finally:
-            self._observe(outcome, request, generator)
+            self._observe(request, generator)
 
-    def _observe(self, outcome: str, request: DecodeRequest, generator: Generator) -> None:
+    def _observe(self, request: DecodeRequest, generator: Generator) -> None:
         metrics, done = self._parts.metrics, generator.done
+        outcome = "ok" if generator.finished else "aborted"
         metrics.requests.labels(outcome).inc()
         metrics.prompt_tokens.inc(len(request.spec.prompt_tokens))
         metrics.prefix_hit_tokens.inc(done.cached_tokens)
