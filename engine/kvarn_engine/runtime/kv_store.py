@@ -21,8 +21,7 @@ class KvStore:
         self.layout = layout
         self.num_blocks = num_blocks
         shape = (num_blocks, layout.num_layers, 2, layout.block_size, layout.num_kv_heads, layout.head_dim)
-        # Zeroed pages are mapped on first touch on a CPU, so a large store costs nothing until it is used.
-        self.tensor = torch.zeros(shape, dtype=TORCH_DTYPES[layout.dtype], device=device)
+        self.tensor = _zeros(shape, TORCH_DTYPES[layout.dtype], device)
         self._bytes = self.tensor.view(num_blocks, -1).view(torch.uint8)
 
     def keys(self, layer: int) -> torch.Tensor:
@@ -56,3 +55,11 @@ class KvStore:
 
 def blocks_for_memory(layout: KvLayout, memory_gib: float) -> int:
     return int(memory_gib * (1 << 30)) // layout.block_bytes
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """On a CPU through numpy, whose zeroed pages are mapped on first touch: torch writes them all, which takes a second
+    for each GiB."""
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    return torch.from_numpy(np.zeros((*shape[:-1], shape[-1] * dtype.itemsize), dtype=np.uint8)).view(dtype)
