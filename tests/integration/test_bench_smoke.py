@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from tests.support.polling import until
+from tests.support.tiny import write_tiny_model
 
 TOKENS = 8
 
@@ -96,6 +97,18 @@ def test_handoff_smoke_over_simulated_workers(tmp_path: Path, capsys: pytest.Cap
     assert [figure["prompt_tokens"] for figure in results["exposure"]] == [64, 256]
     assert all(0 <= figure["exposed_s"] <= figure["handoff_s"] for figure in results["exposure"])
     assert all(figure["handoff_bytes"] > 0 for figure in results["exposure"])
+
+
+def test_engine_smoke_on_a_tiny_model(tmp_path: Path) -> None:
+    """In a process of its own: the benchmark sets the thread count of the whole process."""
+    model, target = write_tiny_model(tmp_path / "model"), tmp_path / "engine.json"
+    argv = ["engine", "--smoke", "--model", str(model), "--kv-memory-gib", "0.05", "--json", str(target)]
+    subprocess.run([sys.executable, "-m", "kvarn_bench", *argv], check=True, stdout=subprocess.DEVNULL)
+    figures = json.loads(target.read_text(encoding="utf-8"))["results"]["figures"]
+    for kind in ("prefill", "decode"):
+        by_contender = {figure["contender"]: figure["seconds"] for figure in figures[kind]}
+        assert len(by_contender) == 2
+        assert all(seconds > 0 for seconds in by_contender.values())
 
 
 def test_load_generators_never_load_torch() -> None:
