@@ -4,6 +4,8 @@ Called by routers and by operators. It never touches a request; it reads the eng
 """
 
 import asyncio
+import logging
+from collections.abc import Coroutine
 
 import grpc.aio
 from kvarn_proto.v1 import worker_pb2, worker_pb2_grpc
@@ -15,6 +17,8 @@ from kvarn_engine.serving.worker_errors import errors_as_status
 from kvarn_engine.serving.worker_identity import WorkerIdentity
 from kvarn_engine.serving.worker_requests import RequestGate
 from kvarn_engine.wire.convert import layout_to_proto, load_to_proto
+
+logger = logging.getLogger("kvarn.worker")
 
 WatchContext = grpc.aio.ServicerContext[worker_pb2.WatchRequest, worker_pb2.WatchEvent]
 DescribeContext = grpc.aio.ServicerContext[worker_pb2.DescribeRequest, worker_pb2.DescribeResponse]
@@ -64,8 +68,8 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
             stream = _WatchStream(context, self._identity.incarnation, feed.snapshot.sequence)
             await stream.send_snapshot(feed.snapshot)
             ends = {
-                tasks.spawn(stream.send_deltas(feed), "deltas"),
-                tasks.spawn(self._send_loads(stream), "loads"),
+                tasks.spawn(_until_gone(stream.send_deltas(feed)), "deltas"),
+                tasks.spawn(_until_gone(self._send_loads(stream)), "loads"),
                 tasks.spawn(self._closing.wait(), "closing"),
             }
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -91,6 +95,14 @@ class WorkerService(worker_pb2_grpc.WorkerServicer):
                     await self._gate.closed()
             except TimeoutError:
                 continue
+
+
+async def _until_gone(sending: Coroutine[None, None, None]) -> None:
+    """A watcher that hangs up during a write fails it; the cancellation of its call is on the way then."""
+    try:
+        await sending
+    except grpc.aio.InternalError:
+        logger.info("watcher is gone")
 
 
 class _WatchStream:
