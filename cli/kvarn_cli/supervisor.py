@@ -128,12 +128,11 @@ class Supervisor:
         return [each.view for each in self._all]
 
     async def bring_up(self) -> None:
-        """Returns when all are ready. The workers load side by side; the router then finds them ready at once."""
-        for members in (self._workers, self._routers):
-            for each in members:
-                self._tasks[each.plan.name] = self._owner.spawn(self._keep(each), each.plan.name)
-            for each in members:
-                await each.first_ready.wait()
+        """Start all side by side; returns when all are ready."""
+        for each in self._all:
+            self._tasks[each.plan.name] = self._owner.spawn(self._keep(each), each.plan.name)
+        for each in self._all:
+            await each.first_ready.wait()
 
     async def wait_failure(self) -> str:
         """Why a process cannot be kept; waits for as long as all can."""

@@ -50,7 +50,8 @@ class RegistrationLimits:
     """A worker that says nothing for this long is taken for lost; its load reports come far more often."""
 
     backoff_min_s: float = 0.1
-    backoff_max_s: float = 2.0
+    backoff_max_s: float = 0.5
+    """Short, because a refused connection costs little and a worker that has just started should get work at once."""
 
 
 class Registrar:
@@ -85,9 +86,9 @@ class Registrar:
                     if await self._serve(address, channel):
                         backoff_s = self._limits.backoff_min_s
             except grpc.aio.AioRpcError as error:
-                # Once per outage: the next tries, seconds apart, say nothing new.
-                level = logging.WARNING if backoff_s == self._limits.backoff_min_s else logging.DEBUG
-                logger.log(level, "worker is not reachable", extra={"address": address, "code": error.code().name})
+                # Once per outage: the next tries say nothing new.
+                level = logging.INFO if backoff_s == self._limits.backoff_min_s else logging.DEBUG
+                logger.log(level, "waiting for worker", extra={"address": address, "code": error.code().name})
             except Refused as refusal:
                 self._metrics.refused()
                 self._table.refuse(address, str(refusal))

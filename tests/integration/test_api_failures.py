@@ -241,6 +241,7 @@ async def test_request_id(tokenizer, caplog, given, used):
         async with serving(pipeline, tokenizer) as url, client(url, **{"x-request-id": given}) as http:
             assert (await http.post(CHAT, json=BODY)).headers["x-request-id"] == used
             assert (await http.get("/nothing")).headers["x-request-id"] == used
+            assert (await http.get("/ready")).headers["x-request-id"] == used  # a probe: answered, not logged
     assert pipeline.requests[0].request_id == used
     lines = [record for record in caplog.records if record.message == "http_request"]
     assert [(line.request_id, line.status) for line in lines] == [(used, 200), (used, 404)]

@@ -22,6 +22,7 @@ _log = logging.getLogger("kvarn.api")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _REQUEST_ID_KEY = "kvarn.request_id"
 _TENANT_KEY = "kvarn.tenant"
+_PROBE_PATHS = frozenset({"/health", "/ready", "/metrics"})
 
 
 def request_id_of(scope: Scope) -> RequestId:
@@ -65,6 +66,11 @@ class Exchange:
             await self.send({"type": "http.response.body", "body": b"data: " + answer.body() + b"\n\n"})
 
 
+def _is_probe(scope: Scope) -> bool:
+    """Asked every few seconds by whoever watches the router: answers are counted, and logged only for debugging."""
+    return scope["path"] in _PROBE_PATHS or scope["path"].startswith("/debug/")
+
+
 class Edge:
     def __init__(
         self, app: ASGIApp, api_keys: tuple[str, ...], metrics: ApiMetrics, make_id: Callable[[], str]
@@ -86,7 +92,8 @@ class Edge:
             failure = await self._answer(scope, receive, exchange)
             record.status = CLIENT_GONE_STATUS if failure == CLIENT_GONE_STATUS else exchange.status
         fields = {"request_id": request_id, "method": scope["method"], "path": scope["path"][:200]}
-        _log.info("http_request", extra={**fields, "status": record.status, "duration_s": round(record.duration_s, 4)})
+        fields |= {"status": record.status, "duration_s": round(record.duration_s, 4)}
+        _log.log(logging.DEBUG if _is_probe(scope) else logging.INFO, "http_request", extra=fields)
 
     async def _answer(self, scope: Scope, receive: Receive, exchange: Exchange) -> int:
         """Status of the failure; 0 when there was none."""
