@@ -51,13 +51,19 @@ class Chunk:
 
 
 async def stream_answer(
-    client: httpx.AsyncClient, model: str, messages: Sequence[Message], on_text: TextHandler, max_tokens: int
+    client: httpx.AsyncClient,
+    model: str,
+    messages: Sequence[Message],
+    on_text: TextHandler,
+    max_tokens: int,
+    temperature: float = 1.0,
 ) -> Answer:
     """Calls `on_text` as text arrives. Raises AnswerError."""
     body = {
         "model": model,
         "messages": [{"role": each.role, "content": each.content} for each in messages],
         "max_tokens": max_tokens,
+        "temperature": temperature,
         "stream": True,
         "stream_options": {"include_usage": True},
     }

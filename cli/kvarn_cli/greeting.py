@@ -32,6 +32,7 @@ async def show_sample(console: Console, base_url: str, model: str) -> None:
                 [Message("user", QUESTION)],
                 lambda text: console.print(Text(text), end="", soft_wrap=True, highlight=False),
                 ANSWER_TOKENS,
+                temperature=0.0,  # a small model's best answer, and the same at every start
             )
         except AnswerError as error:
             console.print(Text(f"no answer: {error}", style="red"))
