@@ -2,6 +2,7 @@
 
 import argparse
 import random
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from kvarn_bench.kvarn_contender import KvarnContender
 from kvarn_bench.measure import EngineFigures, Figure, Grid, compare
 from kvarn_bench.report import Report, TableText, figures, publish
 from kvarn_bench.transformers_contender import TransformersContender
-from kvarn_bench.vllm_column import PeerJob, measure_vllm
+from kvarn_bench.vllm_column import PeerFailed, PeerJob, measure_vllm
 
 _SMOKE_GRID = Grid(prefill_tokens=(64,), batches=(1, 4), context=32, steps=3, rounds=1)
 
@@ -59,14 +60,19 @@ def run(options: argparse.Namespace, argv: Sequence[str], json_path: Path | None
     source = random.Random(0)
     contenders = (KvarnContender(runner), TransformersContender(folder, dtype))
     measured = compare(contenders, grid, lambda count: source.choices(range(runner.vocab_size), k=count))
-    version = ""
+    version, status = "", 0
     if options.vllm_python:
-        peer = measure_vllm(options.vllm_python, PeerJob(str(folder), dtype, runner.vocab_size, options.threads), grid)
-        measured = EngineFigures(measured.prefill + peer.figures.prefill, measured.decode + peer.figures.decode)
-        version = peer.version
+        try:
+            job = PeerJob(str(folder), dtype, runner.vocab_size, options.threads)
+            peer = measure_vllm(options.vllm_python, job, grid)
+            measured = EngineFigures(measured.prefill + peer.figures.prefill, measured.decode + peer.figures.decode)
+            version = peer.version
+        except PeerFailed as failure:  # our own figures took minutes and are shown all the same
+            print(f"vLLM could not be measured: {failure}", file=sys.stderr)
+            status = 1
     results = EngineResults(options.model, dtype, options.threads, grid, version, measured)
     publish(Report("engine", tuple(argv), facts, results, _tables(results)), json_path)
-    return 0
+    return status
 
 
 def _grid(options: argparse.Namespace) -> Grid:

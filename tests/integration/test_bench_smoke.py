@@ -103,7 +103,11 @@ def test_engine_smoke_on_a_tiny_model(tmp_path: Path) -> None:
     """In a process of its own: the benchmark sets the thread count of the whole process."""
     model, target = write_tiny_model(tmp_path / "model"), tmp_path / "engine.json"
     argv = ["engine", "--smoke", "--model", str(model), "--kv-memory-gib", "0.05", "--json", str(target)]
-    subprocess.run([sys.executable, "-m", "kvarn_bench", *argv], check=True, stdout=subprocess.DEVNULL)
+    argv += ["--vllm-python", sys.executable]  # where vllm is missing: said, and the other figures stay
+    done = subprocess.run([sys.executable, "-m", "kvarn_bench", *argv], check=False, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "vLLM could not be measured" in done.stderr
+    assert "No module named 'vllm'" in done.stderr
     figures = json.loads(target.read_text(encoding="utf-8"))["results"]["figures"]
     for kind in ("prefill", "decode"):
         by_contender = {figure["contender"]: figure["seconds"] for figure in figures[kind]}
