@@ -54,7 +54,7 @@ class Fleet:
         self._replicas = start
         self._directions = [0, 0]
         self._held: deque[Request] = deque()
-        self._queued_tokens = 0
+        self._uncached_tokens = 0
         self._recent: deque[Request] = deque()
         self._finished: deque[Request] = deque()
         self._busy_before: dict[int, float] = {}
@@ -102,6 +102,7 @@ class Fleet:
 
     def _arrive(self, request: Request) -> None:
         self._inflight += 1
+        self._uncached_tokens += request.arrival.prompt
         self._outcome.requests.append(request)
         self._recent.append(request)
         self._held.append(request)
@@ -123,7 +124,6 @@ class Fleet:
             self._schedule(target)
             worker = min(prefill, key=lambda pod: (max(pod.free_at, self._now), pod.number))
             request.decode, request.prefill = target, worker
-            self._queued_tokens += request.arrival.prompt
             done = worker.take(request, self._now, self._hardware.prefill_tokens_per_s)
             self._push(done, _Kind.PREFILLED, request)
 
@@ -131,7 +131,7 @@ class Fleet:
         assert request.prefill is not None
         assert request.decode is not None
         request.first_token_at = self._now
-        self._queued_tokens -= request.arrival.prompt
+        self._uncached_tokens -= request.arrival.prompt
         request.prefill.queued -= 1
         pod = request.decode
         pod.advance(self._now, self._hardware)
@@ -199,7 +199,7 @@ class Fleet:
             replicas=self._replicas,
             prefill=tuple(self._prefill_view(pod) for pod in self._prefill),
             decode=tuple(self._decode_view(pod) for pod in self._decode),
-            inflight=self._inflight, held=len(self._held), uncached_tokens=float(self._queued_tokens),
+            inflight=self._inflight, held=len(self._held), uncached_tokens=float(self._uncached_tokens),
             requests_per_s=len(self._recent) / min(WINDOW_S, self._now),
             mean_prompt=sum(request.arrival.prompt for request in self._recent) / count,
             mean_output=sum(request.arrival.output for request in self._finished) / max(len(self._finished), 1),

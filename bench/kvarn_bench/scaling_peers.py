@@ -30,8 +30,8 @@ class _Highest:
 
 
 class HpaController:
-    """Kubernetes HPA, autoscaling/v2: ceil(current x metric / target), tolerance 0.1, down window 300 s, at most the larger
-    of 4 pods and 100 % up per 15 s. Metric: busy share of prefill, KV usage of decode; target 0.7.
+    """Kubernetes HPA, autoscaling/v2: ceil(current x metric / target), tolerance 0.1, down window 300 s, at most
+    the larger of 4 pods and 100 % up per 15 s. Metric: busy share of prefill, KV usage of decode; target 0.7.
     """
 
     name = "HPA"

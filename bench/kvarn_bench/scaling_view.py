@@ -29,7 +29,7 @@ class FleetView:
     inflight: int
     held: int
     uncached_tokens: float
-    """Of prompts queued or being computed."""
+    """Of prompts held, queued or being computed."""
 
     requests_per_s: float
     mean_prompt: float

@@ -23,6 +23,7 @@ from kvarn_operator.scaling.spec import (
     PoolName,
     PoolScaling,
     Role,
+    ScalingMode,
     ServiceScaling,
 )
 
@@ -54,7 +55,7 @@ def services(draw: st.DrawFn, budget: bool) -> ServiceScaling:
         minimum = draw(st.integers(0, 3))
         maximum = draw(st.integers(max(minimum, 1), 12))
         pools.append(
-            PoolScaling(name, role, minimum, maximum, draw(behaviour_modes), draw(behaviours), draw(st.integers(1, 4)))
+            PoolScaling(name, role, minimum, maximum, ScalingMode.SLO, draw(behaviours), draw(st.integers(1, 4)))
         )
     least = sum(pool.minimum * pool.gpus_per_pod for pool in pools)
     shared = Budget(draw(st.integers(least, least + 30)), draw(st.sampled_from(BudgetPolicy))) if budget else None

@@ -25,7 +25,9 @@ def loaded_after_import(package: str, watched: tuple[str, ...]) -> list[str]:
     return done.stdout.split()
 
 
-@pytest.mark.parametrize("package", ["kvarn_router", "kvarn_operator", "kvarn_cli", "kvarn_engine.process", "kvarn_engine.wire"])
+@pytest.mark.parametrize(
+    "package", ["kvarn_router", "kvarn_operator", "kvarn_cli", "kvarn_engine.process", "kvarn_engine.wire"]
+)
 def test_these_stay_free_of_torch(package: str) -> None:
     assert loaded_after_import(package, HEAVY) == []
 

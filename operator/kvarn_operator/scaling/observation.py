@@ -71,7 +71,7 @@ class Demand:
     """Wait at a router because no worker takes them."""
 
     uncached_inflight_tokens: float
-    """Prompt tokens that still have to be computed."""
+    """Prompt tokens that still have to be computed, of held requests too."""
 
     uncached_tokens_per_s: float = 0.0
     """Arrivals, averaged over about a minute."""

@@ -54,7 +54,7 @@ class Behaviour:
     down_window_s: float = 300.0
     """A decrease goes no lower than anything wanted during this time."""
 
-    up_limit: RateLimit = RateLimit(pods=4, share=1.0, period_s=60.0)
+    up_limit: RateLimit = RateLimit(pods=4, share=1.0, period_s=15.0)
     down_limit: RateLimit = RateLimit(pods=1, share=0.25, period_s=60.0)
 
     def __post_init__(self) -> None:
