@@ -1,1 +1,1 @@
-"""Reproducible benchmarks: `python -m kvarn_bench handoff|engine|serve`. Each prints the peer's figure beside ours."""
+"""Reproducible benchmarks: `python -m kvarn_bench handoff|engine|serve|scaling`. Each prints a peer's figure too."""

@@ -1,4 +1,4 @@
-"""`python -m kvarn_bench handoff|engine|serve`: reads the command line and runs one benchmark.
+"""`python -m kvarn_bench handoff|engine|serve|scaling`: reads the command line and runs one benchmark.
 
 Each command module is imported only when asked for, so that `serve` and `handoff` never load torch.
 """
@@ -15,6 +15,7 @@ COMMANDS = {
     "handoff": "GB/s of one hand-off stream beside a raw TCP socket; exposed transfer as a share of TTFT",
     "engine": "prefill tokens/s and decode step time beside transformers, and vLLM when given",
     "serve": "open-loop load on an OpenAI server: latency percentiles and goodput under an objective",
+    "scaling": "autoscalers on a simulated fleet: objectives met against GPU-hours",
 }
 
 

@@ -115,8 +115,26 @@ def test_engine_smoke_on_a_tiny_model(tmp_path: Path) -> None:
         assert all(seconds > 0 for seconds in by_contender.values())
 
 
+def test_scaling_smoke_is_complete_and_repeatable(tmp_path: Path) -> None:
+    targets = (tmp_path / "one.json", tmp_path / "two.json")
+    figures = []
+    for target in targets:
+        assert main(["scaling", "--smoke", "--maximum", "4", "--json", str(target)]) == 0
+        figures.append(json.loads(target.read_text(encoding="utf-8"))["results"]["figures"])
+    assert figures[0] == figures[1]
+    by_trace: dict[str, dict[str, float]] = {}
+    for figure in figures[0]:
+        assert 0.0 <= figure["both_attained"] <= min(figure["ttft_attained"], figure["itl_attained"])
+        by_trace.setdefault(figure["trace"], {})[figure["controller"]] = figure["gpu_hours"]
+    assert list(by_trace) == ["bursty", "diurnal", "P/D shift"]
+    for hours in by_trace.values():
+        assert {"Kvarn", "HPA", "Dynamo throughput", "llm-d token-aware", "AIBrix APA"} < set(hours)
+        assert max(hours, key=lambda name: hours[name]) == "fixed at maximum"
+
+
 def test_load_generators_never_load_torch() -> None:
-    program = "import sys, kvarn_bench.serve, kvarn_bench.handoff; sys.exit('torch' in sys.modules)"
+    loaded = "import sys, kvarn_bench.serve, kvarn_bench.handoff, kvarn_bench.scaling"
+    program = f"{loaded}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 

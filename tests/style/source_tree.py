@@ -13,6 +13,7 @@ PACKAGES = (
     "prefill_worker/kvarn_prefill",
     "decode_worker/kvarn_decode",
     "router/kvarn_router",
+    "operator/kvarn_operator",
     "cli/kvarn_cli",
     "bench/kvarn_bench",
 )

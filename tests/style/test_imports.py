@@ -25,13 +25,19 @@ def loaded_after_import(package: str, watched: tuple[str, ...]) -> list[str]:
     return done.stdout.split()
 
 
-@pytest.mark.parametrize("package", ["kvarn_router", "kvarn_cli", "kvarn_engine.process", "kvarn_engine.wire"])
+@pytest.mark.parametrize(
+    "package", ["kvarn_router", "kvarn_operator", "kvarn_cli", "kvarn_engine.process", "kvarn_engine.wire"]
+)
 def test_these_stay_free_of_torch(package: str) -> None:
     assert loaded_after_import(package, HEAVY) == []
 
 
 def test_the_core_is_pure() -> None:
     assert loaded_after_import("kvarn_engine.core", (*HEAVY, "asyncio", "grpc", "numpy")) == []
+
+
+def test_the_planner_is_pure() -> None:
+    assert loaded_after_import("kvarn_operator.scaling", (*HEAVY, "asyncio", "grpc", "numpy", "kvarn_proto")) == []
 
 
 def test_the_check_itself_sees_what_is_loaded() -> None:
