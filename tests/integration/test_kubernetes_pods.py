@@ -1,21 +1,28 @@
 """The pod source with the real Kubernetes client against an API server on loopback that misbehaves as real ones do."""
 
 import asyncio
+import json
 import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
+import pytest
 from kubernetes import client
+from kvarn_engine.process.settings import SettingsError
 from kvarn_router.discovery.backoff import Backoff
+from kvarn_router.discovery.choice import choose_source
 from kvarn_router.discovery.endpoint import Endpoint
 from kvarn_router.discovery.kubernetes_pods import KubernetesPods
 from kvarn_router.discovery.pod_api import PodApi
 from kvarn_router.discovery.pod_watcher import Timing
+from kvarn_router.settings import DiscoverySettings, WorkerSettings
 
 from tests.support.fake_pods import SELECTOR, FakePods, make_pod, served_pods
-from tests.support.routing_stack import eventually
+from tests.support.routing_stack import eventually, registered, routing_stack
+from tests.support.scripted_worker import ScriptedWorker, served
 
 
 @dataclass
@@ -177,3 +184,38 @@ async def test_defect_in_the_thread_reaches_the_reader() -> None:
             except ZeroDivisionError:
                 return
     raise AssertionError("the defect was swallowed")
+
+
+def write_kubeconfig(path: Path, url: str) -> None:
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+    }
+    path.write_text(json.dumps(content))
+
+
+async def test_settings_and_kubeconfig_lead_to_the_pods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the flags to a registered worker whose pod is then replaced at the same address."""
+    worker = ScriptedWorker("w", incarnation="boot-1")
+    pods = FakePods()
+    async with served(worker), served_pods(pods) as url:
+        port = int(worker.address.rpartition(":")[2])
+        pods.put(make_pod("uid-1", port))
+        write_kubeconfig(tmp_path / "config", url)
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+        settings = DiscoverySettings(workers_selector=SELECTOR, workers_namespace="here")
+        async with routing_stack(source=choose_source(WorkerSettings(), settings)) as stack:
+            await registered(stack, worker)
+            pods.delete("uid-1")
+            pods.put(make_pod("uid-2", port))
+            await eventually(lambda: worker.watchers == 2 and len(stack.table.all()) == 1, "a new registration")
+
+
+def test_no_cluster_is_a_wrong_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    with pytest.raises(SettingsError, match="--workers-selector"):
+        choose_source(WorkerSettings(), DiscoverySettings(workers_selector=SELECTOR))

@@ -44,10 +44,11 @@ class PodList:
 def client_configuration() -> client.Configuration:
     """From KUBECONFIG, else the pod's service account, else the user's kubeconfig. Raises config.ConfigException."""
     configuration = client.Configuration()
-    if "KUBECONFIG" not in os.environ and "KUBERNETES_SERVICE_HOST" in os.environ:
+    chosen = os.environ.get("KUBECONFIG")
+    if chosen is None and "KUBERNETES_SERVICE_HOST" in os.environ:
         config.load_incluster_config(client_configuration=configuration)
     else:
-        config.load_kube_config(client_configuration=configuration)
+        config.load_kube_config(config_file=chosen, client_configuration=configuration)
     return configuration
 
 
