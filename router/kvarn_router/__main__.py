@@ -8,7 +8,7 @@ import sys
 import uvloop
 from kvarn_engine.model_folder import ModelNotFound
 from kvarn_engine.process.logs import configure_logging
-from kvarn_engine.process.settings import load_settings_or_exit
+from kvarn_engine.process.settings import SettingsError, load_settings_or_exit
 
 from kvarn_router.app import serve
 from kvarn_router.settings import RouterSettings
@@ -20,6 +20,9 @@ def main() -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(serve(settings))
+    except SettingsError as error:
+        print(f"settings: {error}", file=sys.stderr)
+        return 2
     except (ModelNotFound, OSError) as error:
         logging.getLogger("kvarn.router").error("cannot start", extra={"reason": str(error)})
         return 1

@@ -24,6 +24,8 @@ from starlette.types import ASGIApp
 from kvarn_router.api.routes import build_api
 from kvarn_router.debug_routes import DebugRoutes
 from kvarn_router.decisions import DecisionLog
+from kvarn_router.discovery.choice import choose_source
+from kvarn_router.discovery.endpoint import WorkerSource
 from kvarn_router.dispatcher import Dispatcher
 from kvarn_router.explain_header import ExplainHeader
 from kvarn_router.metrics import RoutingMetrics
@@ -45,6 +47,7 @@ class App:
     registry: CollectorRegistry
     asgi: ASGIApp
     pipeline: RouterPipeline
+    source: WorkerSource
     registrar: Registrar
     tasks: TaskOwner
     tokenizer: Tokenizer
@@ -53,7 +56,7 @@ class App:
 
 
 def build(settings: RouterSettings) -> App:
-    """Called inside the running event loop. Raises ModelNotFound when there is no such model."""
+    """Called inside the running event loop. Raises ModelNotFound or SettingsError."""
     folder = resolve_model(settings.tokenizer.model)
     fingerprint = render_fingerprint(folder)
     registry = CollectorRegistry()
@@ -82,6 +85,7 @@ def build(settings: RouterSettings) -> App:
         registry=registry,
         asgi=ExplainHeader(api, decisions),
         pipeline=pipeline,
+        source=choose_source(settings.workers, settings.discovery),
         registrar=_registrar(settings, table, index, metrics, fingerprint, failed),
         tasks=parts.tasks,
         tokenizer=tokenizer,
@@ -108,9 +112,7 @@ async def serve(settings: RouterSettings) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.ask_to_stop)
-    if not settings.workers.workers:
-        logger.warning("no workers are configured; every request will be refused")
-    app.registrar.start(settings.workers.workers)
+    app.registrar.start(app.source)
     watchdog = app.tasks.spawn(_stop_on_failure(app.failed, server), "watchdog")
     try:
         await server.serve(sockets=[listener])

@@ -39,7 +39,7 @@ class DebugRoutes:
             "layout_fingerprint": identity.layout_fingerprint,
             "render_fingerprint": identity.render_fingerprint,
             "max_model_len": identity.max_model_len,
-            "draining": worker.draining,
+            "draining": worker.draining or worker.cordoned,
             "suspect": worker.suspect,
             "in_flight": worker.in_flight,
             "running": load.running,

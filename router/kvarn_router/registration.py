@@ -1,4 +1,4 @@
-"""Keeps the table of live workers true: one supervised task for each configured address.
+"""Keeps the table of live workers true: one supervised task for each endpoint of a worker source.
 
     connect -> Describe -> admit -> Watch until it breaks or falls silent -> remove -> wait -> connect
 
@@ -18,6 +18,8 @@ from kvarn_engine.wire.channels import open_channel
 from kvarn_engine.wire.convert import layout_from_proto, load_from_proto
 from kvarn_proto.v1 import common_pb2, worker_pb2, worker_pb2_grpc
 
+from kvarn_router.discovery.endpoint import WorkerSource
+from kvarn_router.followers import Followed, Followers
 from kvarn_router.metrics import RoutingMetrics
 from kvarn_router.routing.prefix_index import PrefixIndex, SequenceGap
 from kvarn_router.workers import LiveWorker, Role, WorkerIdentity, WorkerTable
@@ -69,21 +71,21 @@ class Registrar:
         self._metrics = metrics
         self._limits = limits
         self._render_fingerprint = render_fingerprint
-        self._tasks = TaskOwner("registration", on_failure)
+        self._followers = Followers(self._follow, table, TaskOwner("registration", on_failure))
 
-    def start(self, addresses: tuple[str, ...]) -> None:
-        for address in addresses:
-            self._tasks.spawn(self._follow(address), address, forever=True)
+    def start(self, source: WorkerSource) -> None:
+        self._followers.start(source)
 
     async def stop(self) -> None:
-        await self._tasks.stop()
+        await self._followers.stop()
 
-    async def _follow(self, address: str) -> None:
+    async def _follow(self, followed: Followed) -> None:
+        address = followed.endpoint.address
         backoff_s = self._limits.backoff_min_s
-        while True:
+        while not followed.vanished:
             try:
                 async with open_channel(address) as channel:
-                    if await self._serve(address, channel):
+                    if await self._serve(followed, channel):
                         backoff_s = self._limits.backoff_min_s
             except grpc.aio.AioRpcError as error:
                 # Once per outage: the next tries say nothing new.
@@ -96,14 +98,21 @@ class Registrar:
             await asyncio.sleep(backoff_s)
             backoff_s = min(backoff_s * 2, self._limits.backoff_max_s)
 
-    async def _serve(self, address: str, channel: grpc.aio.Channel) -> bool:
+    async def _serve(self, followed: Followed, channel: grpc.aio.Channel) -> bool:
         """From Describe to the end of this incarnation. True when the worker was let in."""
         stub = worker_pb2_grpc.WorkerStub(channel)  # type: ignore[no-untyped-call]  # generated code
         description = await stub.Describe(worker_pb2.DescribeRequest(), timeout=self._limits.describe_timeout_s)
-        identity = self._admit(address, description)
+        identity = self._admit(followed.endpoint.address, description)
         incarnation = identity.incarnation
-        worker = LiveWorker(identity, channel, load_from_proto(description.load), draining=description.draining)
+        worker = LiveWorker(
+            identity,
+            channel,
+            load_from_proto(description.load),
+            draining=description.draining,
+            cordoned=followed.cordoned,
+        )
         self._table.add(worker)
+        followed.worker = worker
         logger.info("worker registered", extra=_fields(identity))
         try:
             while (ending := await self._watch(stub, incarnation)) is _Ending.GAP:
@@ -113,6 +122,7 @@ class Registrar:
                 self._table.leave(incarnation)
                 await worker.wait_idle()
         finally:
+            followed.worker = None
             self._table.remove(incarnation)
             self._index.forget(incarnation)
             logger.info("worker left", extra=_fields(identity))

@@ -44,6 +44,45 @@ class WorkerSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class DiscoverySettings:
+    workers_file: str = ""
+    """File with the workers' addresses, read again when it changes; instead of --workers."""
+
+    workers_file_poll_s: float = 1.0
+    """How often the workers file is read."""
+
+    workers_selector: str = ""
+    """Labels of the worker pods in Kubernetes, such as app=kvarn-worker; instead of --workers."""
+
+    workers_namespace: str = ""
+    """Namespace of the worker pods. Empty: this pod's own, or default outside of a cluster."""
+
+    workers_port_name: str = "grpc"
+    """Name of the container port on which a worker pod serves."""
+
+    workers_relist_s: float = 45.0
+    """Time between full lists of the pods: how long a delete that the watch missed can stay unseen."""
+
+    kubernetes_timeout_s: float = 10.0
+    """Deadline of a connection to the API server and of a list."""
+
+    kubernetes_backoff_min_s: float = 0.2
+    """First wait after a failure of the API server; it doubles with each further one."""
+
+    kubernetes_backoff_max_s: float = 10.0
+    """Longest wait between tries."""
+
+    def __post_init__(self) -> None:
+        for name in ("workers_file_poll_s", "kubernetes_timeout_s", "kubernetes_backoff_min_s"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}, not above 0")
+        if not 0 < self.workers_relist_s <= 60:
+            raise ValueError(f"workers_relist_s is {self.workers_relist_s}, not above 0 and at most 60")
+        if self.kubernetes_backoff_max_s < self.kubernetes_backoff_min_s:
+            raise ValueError(f"kubernetes_backoff_max_s is {self.kubernetes_backoff_max_s}, below the first wait")
+
+
+@dataclass(frozen=True, slots=True)
 class RoutingSettings:
     stream_idle_timeout_s: float = 60.0
     """A decode stream without an event for this long is moved to another worker."""
@@ -88,5 +127,6 @@ class RouterSettings:
     tokenizer: ModelSettings = field(default_factory=ModelSettings)
     api: ApiSettings = field(default_factory=ApiSettings)
     workers: WorkerSettings = field(default_factory=WorkerSettings)
+    discovery: DiscoverySettings = field(default_factory=DiscoverySettings)
     routing: RoutingSettings = field(default_factory=RoutingSettings)
     logs: LogSettings = field(default_factory=LogSettings)

@@ -41,6 +41,11 @@ class LiveWorker:
     channel: grpc.aio.Channel
     load: LoadReport
     draining: bool = False
+    """It said so itself."""
+
+    cordoned: bool = False
+    """Discovery wants no new work on it: its endpoint drains or is gone."""
+
     suspect: bool = False
     """A request lost it; nothing has been heard since."""
 
@@ -54,7 +59,7 @@ class LiveWorker:
 
     @property
     def is_candidate(self) -> bool:
-        return not (self.draining or self.suspect or self.lost)
+        return not (self.draining or self.cordoned or self.suspect or self.lost)
 
     @contextmanager
     def claim(self, tokens: int) -> Iterator[None]:
@@ -116,9 +121,19 @@ class WorkerTable:
         if worker.is_candidate != was_candidate:
             self._announce()
 
+    def cordon(self, incarnation: Incarnation, cordoned: bool) -> None:
+        """Discovery's word on whether a worker may get new work. Unknown incarnations are ignored."""
+        worker = self._workers.get(incarnation)
+        if worker is not None and worker.cordoned != cordoned:
+            worker.cordoned = cordoned
+            self._announce()
+
     def refuse(self, address: str, reason: str) -> None:
         """Remember why the worker at an address was not let in, for `/debug/workers`."""
         self._refusals[address] = reason
+
+    def forget_refusal(self, address: str) -> None:
+        self._refusals.pop(address, None)
 
     @property
     def refusals(self) -> tuple[tuple[str, str], ...]:

@@ -85,6 +85,15 @@ def test_wrong_settings_end_with_status_2(flags: list[str], words: str) -> None:
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.parametrize("flags", [[], ["--workers", "a:1", "--workers-file", "f"]])
+def test_none_or_several_worker_sources_end_with_status_2(model: Path, flags: list[str]) -> None:
+    command = [sys.executable, "-m", "kvarn_router", "--port", "0", "--model", str(model), *flags]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 2
+    assert "--workers-file" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
 def test_unknown_model_ends_with_status_1(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     flags = ["--port", "0", "--model", str(tmp_path / "empty")]

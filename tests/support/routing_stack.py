@@ -11,6 +11,8 @@ from kvarn_engine.core.sampling import SamplingParams
 from kvarn_engine.process.tasks import TaskOwner
 from kvarn_router.context import GenerationRequest, StreamEvent, TokensEvent
 from kvarn_router.decisions import DecisionLog
+from kvarn_router.discovery.endpoint import WorkerSource
+from kvarn_router.discovery.static_list import StaticList
 from kvarn_router.dispatcher import Dispatcher
 from kvarn_router.metrics import RoutingMetrics
 from kvarn_router.pipeline import RouterPipeline
@@ -62,6 +64,7 @@ async def routing_stack(
     limits: StreamLimits | None = None,
     saturation: SaturationLimits | None = None,
     watch_silence_s: float = 60.0,
+    source: WorkerSource | None = None,
 ) -> AsyncIterator[RoutingStack]:
     """Over workers that are being served already. It does not wait for them to register."""
     registry = CollectorRegistry()
@@ -76,7 +79,7 @@ async def routing_stack(
     registrar = Registrar(
         table, index, metrics, RegistrationLimits(5.0, watch_silence_s, backoff_min_s=0.01, backoff_max_s=0.05), RENDER
     )
-    registrar.start(tuple(worker.address for worker in workers))
+    registrar.start(source or StaticList([worker.address for worker in workers]))
     try:
         yield RoutingStack(table, index, decisions, pipeline, registry)
     finally:

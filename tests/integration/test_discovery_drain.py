@@ -1,0 +1,108 @@
+"""The registrar follows a source: over real workers on loopback, while the set of endpoints changes under it."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from kvarn_router.discovery.endpoint import Endpoint, EndpointKey
+from kvarn_router.workers import Role
+
+from tests.support.routing_stack import (
+    RoutingStack,
+    eventually,
+    make_request,
+    registered,
+    routing_stack,
+    tokens_of,
+)
+from tests.support.scripted_worker import Script, ScriptedWorker, scripted_output, served
+
+
+class ScriptedSource:
+    def __init__(self, *endpoints: Endpoint) -> None:
+        self._news: asyncio.Queue[tuple[Endpoint, ...]] = asyncio.Queue()
+        self.set(*endpoints)
+
+    def set(self, *endpoints: Endpoint) -> None:
+        self._news.put_nowait(endpoints)
+
+    async def snapshots(self) -> AsyncGenerator[tuple[Endpoint, ...], None]:
+        while True:
+            yield await self._news.get()
+
+
+def endpoint(worker: ScriptedWorker, key: str = "", draining: bool = False) -> Endpoint:
+    return Endpoint(EndpointKey(key or worker.worker_id), worker.address, draining)
+
+
+def candidates(stack: RoutingStack) -> list[str]:
+    return sorted(worker.identity.worker_id for worker in stack.table.candidates(Role.DECODE))
+
+
+async def test_draining_endpoint_is_registered_but_gets_no_work_until_it_recovers() -> None:
+    a, b = ScriptedWorker("a", incarnation="a1"), ScriptedWorker("b", incarnation="b1")
+    async with served(a), served(b):
+        source = ScriptedSource(endpoint(a, draining=True), endpoint(b))
+        async with routing_stack(source=source) as stack:
+            await registered(stack, a, b)
+            assert candidates(stack) == ["b"]
+            source.set(endpoint(a), endpoint(b, draining=True))
+            await eventually(lambda: candidates(stack) == ["a"], "the other way round")
+
+
+async def test_vanished_worker_finishes_its_stream_and_then_is_left() -> None:
+    go_on = asyncio.Event()
+    a = ScriptedWorker("a", script=Script(interrupt_at=2, interruption=lambda _: go_on.wait()))
+    async with served(a):
+        source = ScriptedSource(endpoint(a))
+        async with routing_stack(source=source) as stack:
+            await registered(stack, a)
+            request = make_request()
+            answer = asyncio.create_task(stack.collect(request), name="answer")
+            await eventually(lambda: a.running == 1, "the stream")
+            source.set()
+            await eventually(lambda: candidates(stack) == [], "the cordon")
+            assert len(stack.table.all()) == 1
+            go_on.set()
+            assert tokens_of(await answer) == scripted_output(len(request.prompt_tokens), 6)
+            assert len(a.requests) == 1
+            await eventually(lambda: stack.table.all() == (), "the end")
+            source.set(endpoint(a))
+            await registered(stack, a)
+
+
+async def test_vanished_endpoint_that_returns_keeps_its_worker() -> None:
+    go_on = asyncio.Event()
+    a = ScriptedWorker("a", script=Script(interrupt_at=2, interruption=lambda _: go_on.wait()))
+    async with served(a):
+        source = ScriptedSource(endpoint(a))
+        async with routing_stack(source=source) as stack:
+            await registered(stack, a)
+            answer = asyncio.create_task(stack.collect(make_request()), name="answer")
+            await eventually(lambda: a.running == 1, "the stream")
+            source.set()
+            await eventually(lambda: candidates(stack) == [], "the cordon")
+            source.set(endpoint(a))
+            await eventually(lambda: candidates(stack) == ["a"], "the return")
+            go_on.set()
+            await answer
+            assert a.watchers == 1
+
+
+async def test_address_under_another_key_is_connected_anew() -> None:
+    old = ScriptedWorker("old", incarnation="old-1")
+    async with served(old):
+        source = ScriptedSource(endpoint(old, "uid-1"))
+        async with routing_stack(source=source) as stack:
+            await registered(stack, old)
+            source.set(endpoint(old, "uid-2"))
+            await eventually(lambda: old.watchers == 2 and candidates(stack) == ["old"], "a second registration")
+
+
+async def test_endpoint_that_nobody_serves_is_left_at_once() -> None:
+    source = ScriptedSource(Endpoint(EndpointKey("x"), "127.0.0.1:9"))
+    before = asyncio.all_tasks()
+    async with routing_stack(source=source):
+        await eventually(lambda: any("127.0.0.1:9" in task.get_name() for task in asyncio.all_tasks()), "the task")
+        source.set()
+        await eventually(lambda: not any("127.0.0.1:9" in task.get_name() for task in asyncio.all_tasks()), "its end")
+    assert asyncio.all_tasks() == before
