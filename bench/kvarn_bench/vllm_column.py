@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from kvarn_bench.measure import EngineFigures, Figure, Grid
+from kvarn_bench.vllm_peer import ANSWER
 
 NAME = "vllm"
 _LIMIT_S = 1800.0
@@ -47,14 +48,15 @@ def measure_vllm(python: str, job: PeerJob, grid: Grid) -> PeerFigures:
 
 
 def read_answer(output: str) -> PeerFigures:
-    """Raises PeerFailed when the last line is not the answer."""
+    """Raises PeerFailed when no line is the answer."""
     try:
-        answer = json.loads(output.strip().splitlines()[-1])
+        (line,) = (line for line in output.splitlines() if line.startswith(ANSWER))
+        answer = json.loads(line.removeprefix(ANSWER))
         prefill = tuple(_figure(int(size), seconds) for size, seconds in answer["prefill_s"].items())
         decode = tuple(_figure(int(size), seconds) for size, seconds in answer["decode_s"].items())
         return PeerFigures(str(answer["version"]), EngineFigures(prefill, decode))
-    except (IndexError, KeyError, ValueError, TypeError) as error:
-        raise PeerFailed(f"no figures in the peer's last line: {type(error).__name__}") from error
+    except (KeyError, ValueError, TypeError) as error:
+        raise PeerFailed(f"no figures in the peer's output: {type(error).__name__}") from error
 
 
 def _figure(size: int, seconds: float) -> Figure:

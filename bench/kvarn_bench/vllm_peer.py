@@ -1,6 +1,7 @@
 """vLLM's figures, measured by the Python that has it: `PYTHON vllm_peer.py JOB`, JOB and the answer being JSON.
 
-Runs in another environment, so it imports nothing of Kvarn. The answer is the last line of standard output.
+Runs in another environment, so it imports nothing of Kvarn. The answer is the line of standard output that starts with
+ANSWER; vLLM and its processes write other lines before and after it.
 """
 
 import importlib
@@ -9,6 +10,8 @@ import random
 import sys
 import time
 from collections.abc import Sequence
+
+ANSWER = "kvarn-bench-answer "
 
 
 def main() -> int:
@@ -44,7 +47,8 @@ def main() -> int:
         steps = job["steps"]
         differences = [timed(batch, job["context"], steps + 1) - timed(batch, job["context"], 1) for _ in range(rounds)]
         decode[batch] = _median(differences) / steps
-    print(json.dumps({"version": vllm.__version__, "prefill_s": prefill, "decode_s": decode}))
+    answer = json.dumps({"version": vllm.__version__, "prefill_s": prefill, "decode_s": decode})
+    print(f"\n{ANSWER}{answer}", flush=True)
     return 0
 
 

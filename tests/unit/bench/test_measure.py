@@ -4,6 +4,7 @@ from collections.abc import Sequence
 import pytest
 from kvarn_bench.measure import Figure, Grid, compare
 from kvarn_bench.vllm_column import PeerFailed, read_answer
+from kvarn_bench.vllm_peer import ANSWER
 
 GRID = Grid(prefill_tokens=(10, 20), batches=(2,), context=5, steps=3, rounds=2)
 
@@ -34,15 +35,17 @@ def test_rounds_alternate_and_the_first_only_warms_up() -> None:
     assert measured.decode == (Figure("kvarn", 2, 0.5, 4.0), Figure("transformers", 2, 1.0, 2.0))
 
 
-def test_reads_the_last_line_of_another_python() -> None:
+def test_reads_the_answer_of_another_python_among_its_logs() -> None:
     answer = json.dumps({"version": "1.2", "prefill_s": {"10": 2.0}, "decode_s": {"4": 0.5}})
-    peer = read_answer(f"a log line\n{answer}\n")
+    peer = read_answer(f"a log line\n{ANSWER}{answer}\nanother process shut down\n")
     assert peer.version == "1.2"
     assert peer.figures.prefill == (Figure("vllm", 10, 2.0, 5.0),)
     assert peer.figures.decode == (Figure("vllm", 4, 0.5, 8.0),)
 
 
-@pytest.mark.parametrize("output", ["", "not JSON", "[]", '{"version": "1"}'])
+@pytest.mark.parametrize(
+    "output", ["", "a log line", '{"version": "1"}', f"{ANSWER}not JSON", f"{ANSWER}[]", f'{ANSWER}{{"version": "1"}}']
+)
 def test_an_answer_without_figures_is_refused(output: str) -> None:
     with pytest.raises(PeerFailed, match="no figures"):
         read_answer(output)
