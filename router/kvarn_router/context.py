@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kvarn_engine.core.ids import RequestId, TokenId
-from kvarn_engine.core.sampling import FinishReason, SampledToken, SamplingParams
+from kvarn_engine.core.sampling import SamplingParams
+from kvarn_engine.serving.protocol import FinishedEvent as FinishedEvent
+from kvarn_engine.serving.protocol import TokensEvent as TokensEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,18 +24,6 @@ class GenerationRequest:
 
     cache_salt: str = ""
     """Requests share cached blocks only with requests of the same salt."""
-
-
-@dataclass(frozen=True, slots=True)
-class TokensEvent:
-    choice: int
-    tokens: tuple[SampledToken, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class FinishedEvent:
-    choice: int
-    reason: FinishReason
 
 
 @dataclass(frozen=True, slots=True)
