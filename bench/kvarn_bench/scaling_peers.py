@@ -5,6 +5,7 @@ asks for a profile, it gets the simulated hardware's true figures, which is bett
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections import deque
 
 from kvarn_bench.scaling_pods import Hardware
@@ -29,12 +30,8 @@ class _Highest:
         return max(each for _, each in self._seen)
 
 
-class HpaController:
-    """Kubernetes HPA, autoscaling/v2: ceil(current x metric / target), tolerance 0.1, down window 300 s, at most
-    the larger of 4 pods and 100 % up per 15 s. Metric: busy share of prefill, KV usage of decode; target 0.7.
-    """
-
-    name = "HPA"
+class _EachPoolAlone(ABC):
+    """One formula for both pools, each on its own metric; a decrease waits for 300 s of wanting it."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -45,6 +42,17 @@ class HpaController:
             self._pool(view.replicas.prefill, view.ready(view.prefill), self._windows[0], now),
             self._pool(view.replicas.decode, view.ready(view.decode), self._windows[1], now),
         )
+
+    @abstractmethod
+    def _pool(self, current: int, ready: tuple[PodView, ...], window: _Highest, now: float) -> int: ...
+
+
+class HpaController(_EachPoolAlone):
+    """Kubernetes HPA, autoscaling/v2: ceil(current x metric / target), tolerance 0.1, down window 300 s, at most
+    the larger of 4 pods and 100 % up per 15 s. Metric: busy share of prefill, KV usage of decode; target 0.7.
+    """
+
+    name = "HPA"
 
     def _pool(self, current: int, ready: tuple[PodView, ...], window: _Highest, now: float) -> int:
         """Pods not ready count as idle when it would grow, so the ready ones' sum is set against the target."""
@@ -132,22 +140,12 @@ class LlmdController:
         return target
 
 
-class AibrixController:
+class AibrixController(_EachPoolAlone):
     """AIBrix APA: r = metric / target; above 1.1 min(ceil(n r), 2 n), below 0.9 max(ceil(n r), n / 2); cooldown 0 s up,
     300 s down. Metric as for HPA, target 0.7 (its published example scales on KV usage 70).
     """
 
     name = "AIBrix APA"
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._windows = (_Highest(300.0), _Highest(300.0))
-
-    def decide(self, view: FleetView, now: float) -> Replicas:
-        return Replicas(
-            self._pool(view.replicas.prefill, view.ready(view.prefill), self._windows[0], now),
-            self._pool(view.replicas.decode, view.ready(view.decode), self._windows[1], now),
-        )
 
     def _pool(self, current: int, ready: tuple[PodView, ...], window: _Highest, now: float) -> int:
         ratio = _mean_utilisation(ready) / 0.7
