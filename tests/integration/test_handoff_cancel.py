@@ -2,21 +2,20 @@
 
 import asyncio
 import random
-import threading
 from dataclasses import replace
 
 import grpc
 import grpc.aio
 import pytest
 from kvarn_decode.settings import HandoffSettings
-from kvarn_engine.core.plan import StepPlan
-from kvarn_engine.core.sampling import SampledToken, SamplingParams
-from kvarn_engine.serving.simulated import CostModel, SimulatedRunner
+from kvarn_engine.core.sampling import SamplingParams
+from kvarn_engine.serving.simulated import CostModel
 from kvarn_proto.v1 import decode_pb2
 
 from tests.integration.worker_pair import (
     SIMULATED,
     AnyCall,
+    GatedRunner,
     decode_stub,
     eventually,
     generate,
@@ -29,23 +28,6 @@ from tests.integration.worker_pair import (
 PROMPT = list(range(400, 480))
 LONG = SamplingParams(max_tokens=300, seed=5, ignore_eos=True)
 SLOW = replace(SIMULATED, cost=CostModel(step_s=0.002))
-
-
-class GatedRunner(SimulatedRunner):
-    """Computes one step for each permit, so that a test decides how far a prefill gets."""
-
-    def __init__(self) -> None:
-        super().__init__(SIMULATED)
-        self.permits = threading.Semaphore(0)
-        self.steps = 0
-
-    def execute(self, plan: StepPlan) -> list[list[SampledToken]]:
-        self.permits.acquire()
-        self.steps += 1
-        return super().execute(plan)
-
-    def open(self) -> None:
-        self.permits.release(10_000)
 
 
 async def read_until(call: AnyCall, kind: str) -> None:

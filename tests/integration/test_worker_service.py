@@ -16,6 +16,7 @@ from kvarn_proto.v1 import common_pb2, worker_pb2, worker_pb2_grpc
 
 from tests.integration.worker_pair import (
     BLOCK_SIZE,
+    GatedRunner,
     eventually,
     generate,
     local_answer,
@@ -64,7 +65,8 @@ async def test_watch_sends_snapshot_then_deltas_without_a_gap() -> None:
 
 
 async def test_drain_finishes_what_runs_and_refuses_what_comes() -> None:
-    async with running_decode() as decode, open_channel(decode.address) as channel:
+    runner = GatedRunner()
+    async with running_decode(runner=runner) as decode, open_channel(decode.address) as channel:
         running = asyncio.ensure_future(generate(decode.address, request(PROMPT, sampling=LONG)))
         await eventually(lambda: decode.parts.gate.in_flight == 1)
         stub = worker_pb2_grpc.WorkerStub(channel)
@@ -75,6 +77,7 @@ async def test_drain_finishes_what_runs_and_refuses_what_comes() -> None:
             await generate(decode.address, request(PROMPT))
         assert isinstance(error_from_call(raised.value), Draining)
         assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
+        runner.open()
         answer = await drain
         assert (answer.drained, answer.remaining) == (True, 0)
         assert (await running).tokens == (await local_answer(request(PROMPT, sampling=LONG))).tokens
@@ -113,10 +116,14 @@ async def test_second_signal_ends_the_wait() -> None:
 
 
 async def test_stop_tells_callers_in_flight_why() -> None:
-    async with running_decode() as decode:
+    runner = GatedRunner()
+    async with running_decode(runner=runner) as decode:
         running = asyncio.ensure_future(generate(decode.address, request(PROMPT, sampling=LONG)))
         await eventually(lambda: decode.parts.gate.in_flight == 1)
-        await decode.app.stop()
+        stopping = asyncio.ensure_future(decode.app.stop())
+        # Runs after the engine was told to stop, which waits for the step at the gate.
+        asyncio.get_running_loop().call_soon(runner.open)
+        await stopping
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await running
         assert error_from_call(raised.value).retryable

@@ -1,6 +1,7 @@
 """Prefill and decode workers inside the test's process: simulated runners, real engines, real gRPC on loopback."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -10,7 +11,8 @@ from kvarn_decode.service import DecodeService
 from kvarn_decode.settings import HandoffSettings
 from kvarn_engine.core.hashing import root_hash
 from kvarn_engine.core.ids import Incarnation, WorkerId
-from kvarn_engine.core.sampling import SamplingParams
+from kvarn_engine.core.plan import StepPlan
+from kvarn_engine.core.sampling import SampledToken, SamplingParams
 from kvarn_engine.serving.engine_settings import EngineSettings
 from kvarn_engine.serving.simulated import SimulatedRunner, SimulatedSettings
 from kvarn_engine.serving.worker_app import WorkerApp, WorkerParts
@@ -28,6 +30,23 @@ WORKER = WorkerSettings()
 NO_LOCAL_PREFILL = HandoffSettings(local_prefill_max_tokens=0)
 EIGHT_TOKENS = SamplingParams(max_tokens=8, seed=7)
 BATCH = EngineSettings(max_batch_tokens=16, max_sequences=8, max_waiting=16)
+
+
+class GatedRunner(SimulatedRunner):
+    """Computes one step for each permit, so that a test decides how far a request gets."""
+
+    def __init__(self) -> None:
+        super().__init__(SIMULATED)
+        self.permits = threading.Semaphore(0)
+        self.steps = 0
+
+    def execute(self, plan: StepPlan) -> list[list[SampledToken]]:
+        self.permits.acquire()
+        self.steps += 1
+        return super().execute(plan)
+
+    def open(self) -> None:
+        self.permits.release(10_000)
 
 
 @dataclass(frozen=True)
@@ -90,8 +109,9 @@ async def running_decode(
     simulated: SimulatedSettings = SIMULATED,
     handoff: HandoffSettings = NO_LOCAL_PREFILL,
     settings: WorkerSettings = WORKER,
+    runner: SimulatedRunner | None = None,
 ) -> AsyncIterator[RunningWorker]:
-    parts = _parts(SimulatedRunner(simulated), common_pb2.ROLE_DECODE)
+    parts = _parts(runner or SimulatedRunner(simulated), common_pb2.ROLE_DECODE)
     async with _running(parts, WorkerApp(settings, parts, DecodeService(parts, handoff))) as worker:
         yield worker
 
