@@ -1,0 +1,61 @@
+"""A WorkerPool and a pod as the operator works with them. Made by `parsing` from what the API server sends."""
+
+import enum
+from dataclasses import dataclass
+
+from kvarn_operator.resources.pool_template import Json, Pool
+from kvarn_operator.scaling.observation import PodPhase, ReplicasWrite
+from kvarn_operator.scaling.spec import PodName, PoolName, Role
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPool:
+    namespace: str
+    name: PoolName
+    uid: str
+    generation: int
+    role: Role
+    model_service: str
+    pool: Pool
+    """`pool.replicas` is `spec.replicas`, the number that kubectl, HPA or the planner wrote."""
+
+    replicas_write: ReplicasWrite | None = None
+    """From managedFields."""
+
+    seeded_replicas: int | None = None
+    status: Json = None
+    resource: Json = None
+    """The whole object, for comparing with what is to be applied."""
+
+    deleting: bool = False
+
+
+class PodProblem(enum.Enum):
+    NONE = "none"
+    UNSCHEDULABLE = "unschedulable"
+    IMAGE = "image"
+    CRASHING = "crashing"
+    """The container has ended and is started again and again."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPod:
+    name: PodName
+    uid: str
+    pool: PoolName
+    role: Role
+    revision: str
+    pairing: str
+    phase: PodPhase
+    ready: bool
+    terminating: bool
+    created_at: float
+    address: str = ""
+    node: str = ""
+    draining_since: float | None = None
+    drain_reason: str = ""
+    deletion_cost: int = 0
+    problem: PodProblem = PodProblem.NONE
+    problem_message: str = ""
+    ended: bool = False
+    """Succeeded or Failed: to be deleted and replaced."""
