@@ -1,12 +1,15 @@
 """gRPC options of every channel and server, in one place, so that both ends of a hop agree.
 
-Called by whoever opens a channel (router, decode worker) and by the worker's server assembly.
+Called by whoever opens a channel (router, decode worker) and by the worker's server assembly. With TLS files, both ends
+show a certificate and check the other's; without, a hop is neither encrypted nor authenticated.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import grpc.aio
+
+from kvarn_engine.wire.tls import TlsFiles
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """Well above a frame or a long prompt; a bound against a broken peer, not a budget."""
@@ -24,7 +27,7 @@ class ChannelSettings:
     """A restarted worker is found again within this time."""
 
 
-Options = Sequence[tuple[str, int]]
+Options = Sequence[tuple[str, int | str]]
 
 
 def channel_options(settings: ChannelSettings) -> Options:
@@ -57,6 +60,19 @@ def server_options(settings: ChannelSettings) -> Options:
     )
 
 
-def open_channel(address: str, settings: ChannelSettings | None = None) -> grpc.aio.Channel:
+def open_channel(
+    address: str, settings: ChannelSettings | None = None, tls: TlsFiles | None = None
+) -> grpc.aio.Channel:
     """A channel to `host:port`. The caller owns and closes it; connecting is lazy."""
-    return grpc.aio.insecure_channel(address, options=channel_options(settings or ChannelSettings()))
+    options = channel_options(settings or ChannelSettings())
+    if tls is None:
+        return grpc.aio.insecure_channel(address, options=options)
+    named = (*options, ("grpc.ssl_target_name_override", tls.server_name))
+    return grpc.aio.secure_channel(address, tls.channel_credentials(), options=named)
+
+
+def listen(server: grpc.aio.Server, address: str, tls: TlsFiles | None = None) -> int:
+    """Add `host:port` to a server that has not started; the port, chosen by the system where it is 0."""
+    if tls is None:
+        return server.add_insecure_port(address)
+    return server.add_secure_port(address, tls.server_credentials())
