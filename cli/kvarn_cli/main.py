@@ -9,6 +9,7 @@ from rich.console import Console
 
 from kvarn_cli.chat import ChatOptions, run_chat
 from kvarn_cli.doctor import run_doctor
+from kvarn_cli.k8s.command import build_k8s_app
 from kvarn_cli.stack_plan import LOOPBACK, StackOptions
 from kvarn_cli.up import UpOptions, run_up
 
@@ -29,6 +30,7 @@ def build_app() -> typer.Typer:
     app.command()(up)
     app.command()(chat)
     app.command()(doctor)
+    app.add_typer(build_k8s_app(), name="k8s")
     return app
 
 
