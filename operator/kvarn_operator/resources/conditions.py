@@ -42,13 +42,13 @@ class Condition:
 
 def conditions_json(
     conditions: Iterable[Condition], before: Iterable[Mapping[str, Any]], generation: int, now: str
-) -> list[dict[str, Any]]:
+) -> list[Mapping[str, Any]]:
     """As `status.conditions`. `now` is RFC 3339; a transition time changes only with the truth."""
     known = {item.get("type"): item for item in before}
     return [_as_json(condition, known.get(condition.type.value), generation, now) for condition in conditions]
 
 
-def _as_json(condition: Condition, before: Mapping[str, Any] | None, generation: int, now: str) -> dict[str, Any]:
+def _as_json(condition: Condition, before: Mapping[str, Any] | None, generation: int, now: str) -> Mapping[str, Any]:
     same = before is not None and before.get("status") == condition.truth.value
     return {
         "type": condition.type.value,
