@@ -9,6 +9,7 @@ import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from kvarn_engine.wire.channels import listen, open_channel
 from kvarn_engine.wire.tls import TlsFiles
+
 from tests.support.certificates import Authority, make_authority
 
 DEADLINE_S = 10.0

@@ -8,6 +8,7 @@ import pytest
 from kvarn_engine.wire.certificate_dates import BadCertificate, expiry_times
 from kvarn_engine.wire.tls import TlsError, TlsFiles, TlsSettings, open_tls
 from prometheus_client import CollectorRegistry
+
 from tests.support.certificates import Authority, make_authority, settings_of
 
 DAY_S = 86400.0
