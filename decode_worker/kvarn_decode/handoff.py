@@ -86,9 +86,10 @@ class Handoff:
     async def _attempt(self, peer: Peer, number: int) -> None:
         transfer = Transfer(self._transfer_id, number, self._limits.layout)
         importer = Importer(self._generation, transfer, self._take_first_tokens, self._limits.idle_timeout_s)
-        call = run_prefill(self._channels.get(peer.address), self._message(transfer), self._request.spec.request_id)
         try:
-            await importer.run(call)
+            with self._channels.use(peer.address) as channel:
+                call = run_prefill(channel, self._message(transfer), self._request.spec.request_id)
+                await importer.run(call)
             if not self.complete:
                 raise HandoffError("done frame came before every block and first token")
         except grpc.aio.AioRpcError as error:

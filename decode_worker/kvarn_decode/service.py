@@ -11,6 +11,7 @@ from kvarn_engine.core.ids import RequestId
 from kvarn_engine.serving.worker_app import WorkerParts
 from kvarn_engine.serving.worker_errors import errors_as_status
 from kvarn_engine.wire.channels import ChannelSettings
+from kvarn_engine.wire.tls import TlsFiles
 from kvarn_proto.v1 import decode_pb2, decode_pb2_grpc
 
 from kvarn_decode.answer import Answer, GenerateContext
@@ -28,9 +29,9 @@ logger = logging.getLogger("kvarn.decode")
 class DecodeService(decode_pb2_grpc.DecodeServicer):
     service_name = "kvarn.v1.Decode"
 
-    def __init__(self, parts: WorkerParts, settings: HandoffSettings) -> None:
+    def __init__(self, parts: WorkerParts, settings: HandoffSettings, tls: TlsFiles | None = None) -> None:
         self._parts = parts
-        self._channels = PeerChannels(ChannelSettings())
+        self._channels = PeerChannels(ChannelSettings(), tls)
         self._running = RunningRequests()
         self._surroundings = Surroundings(parts.engine, self._channels, self._running, settings)
 

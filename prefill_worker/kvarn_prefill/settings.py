@@ -6,6 +6,7 @@ from kvarn_engine.process.logs import LogSettings
 from kvarn_engine.runtime.settings import RuntimeSettings
 from kvarn_engine.serving.engine_settings import EngineSettings
 from kvarn_engine.serving.worker_settings import SimulationSettings, WorkerSettings
+from kvarn_engine.wire.tls import TlsSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,4 +26,5 @@ class PrefillSettings:
     batch: EngineSettings = field(default_factory=EngineSettings)
     simulation: SimulationSettings = field(default_factory=SimulationSettings)
     export: ExportSettings = field(default_factory=ExportSettings)
+    tls: TlsSettings = field(default_factory=TlsSettings)
     log: LogSettings = field(default_factory=LogSettings)

@@ -52,6 +52,9 @@ class StepEngine:
     def is_defective(self) -> bool:
         return self._stepper.is_defective
 
+    def busy_s(self) -> float:
+        return self._loop.busy_s()
+
     async def start(self) -> None:
         self._stepper.outbox.bind(asyncio.get_running_loop())
         self._loop.start()

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -55,10 +56,17 @@ class StepLoop:
         self._work = work
         self._commands: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._began: float | None = None
+        """When the step thread took up what it does now; None while it waits. Other threads only read it."""
 
     @property
     def is_running(self) -> bool:
         return self._thread is not None
+
+    def busy_s(self) -> float:
+        """How long the current turn or command has taken so far, 0 when there is none. Any thread may ask."""
+        began = self._began
+        return 0.0 if began is None else time.monotonic() - began
 
     def start(self) -> None:
         assert self._thread is None
@@ -95,12 +103,15 @@ class StepLoop:
             return _nothing
 
     def _guarded(self, work: Callable[[], bool | None]) -> bool:
+        self._began = time.monotonic()
         try:
             return bool(work())
         except Exception as error:  # noqa: BLE001  the thread's edge: whoever waits must hear of any defect
             _log.error("step loop crashed", exc_info=error)
             self._work.crash(error)
             return False
+        finally:
+            self._began = None
 
 
 def _nothing() -> None:

@@ -14,15 +14,16 @@ from grpc_reflection.v1alpha import reflection
 from kvarn_proto.v1 import worker_pb2_grpc
 from prometheus_client import CollectorRegistry
 
-from kvarn_engine.process.metrics_endpoint import MetricsEndpoint, serve_metrics
 from kvarn_engine.process.tasks import TaskOwner
 from kvarn_engine.serving.protocol import Engine
+from kvarn_engine.serving.worker_health import WorkerHealth
 from kvarn_engine.serving.worker_identity import WorkerIdentity
 from kvarn_engine.serving.worker_metrics import WorkerMetrics
 from kvarn_engine.serving.worker_requests import RequestGate
 from kvarn_engine.serving.worker_service import WorkerService
 from kvarn_engine.serving.worker_settings import WorkerSettings
-from kvarn_engine.wire.channels import ChannelSettings, server_options
+from kvarn_engine.wire.channels import ChannelSettings, listen, server_options
+from kvarn_engine.wire.tls import TlsFiles
 
 logger = logging.getLogger("kvarn.worker")
 
@@ -53,15 +54,23 @@ class WorkerParts:
 
 
 class WorkerApp:
-    def __init__(self, settings: WorkerSettings, parts: WorkerParts, role: RoleService) -> None:
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        parts: WorkerParts,
+        role: RoleService,
+        probes: WorkerHealth | None = None,
+        tls: TlsFiles | None = None,
+    ) -> None:
         self._settings = settings
         self._parts = parts
         self._role = role
+        self._probes = probes or WorkerHealth()
+        self._tls = tls
         self._worker = WorkerService(parts.identity, parts.engine, parts.gate, settings.load_report_interval_s)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # missing in the published types
         self._server = grpc.aio.server(options=server_options(ChannelSettings()))
         self._tasks = TaskOwner("worker", on_failure=lambda name, error: self.failed.set())
-        self._metrics_endpoint = MetricsEndpoint(port=0)
 
         self.failed = asyncio.Event()
         """Set when the worker can serve no more and its process should end."""
@@ -75,12 +84,12 @@ class WorkerApp:
         settings = self._settings
         await self._parts.engine.start()
         self._register_services()
-        port = self._server.add_insecure_port(f"{settings.host}:{settings.port}")
-        self._metrics_endpoint = serve_metrics(self._parts.registry, settings.host, settings.metrics_port)
+        port = listen(self._server, f"{settings.host}:{settings.port}", self._tls)
         await self._server.start()
         self._tasks.spawn(self._sample_load(), "load-sampler", forever=True)
         for name in ("", self._role.service_name, _WORKER_SERVICE):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        self._probes.serve(self._parts.engine, self._parts.gate)
         return f"{settings.host}:{port}"
 
     async def drain(self, force: asyncio.Event) -> bool:
@@ -95,12 +104,12 @@ class WorkerApp:
 
     async def stop(self) -> None:
         """End what is left. The engine goes first: it fails what is in flight, so that each caller is told why."""
+        self._probes.stop()
         self._worker.close()
         await self._parts.engine.stop()
         await self._server.stop(_LAST_WRITES_S)
         await self._role.close()
         await self._tasks.stop()
-        self._metrics_endpoint.close()
 
     def _register_services(self) -> None:
         self._role.register(self._server)
@@ -110,8 +119,12 @@ class WorkerApp:
         reflection.enable_server_reflection(names, self._server)
 
     async def _sample_load(self) -> None:
+        """The pulse of the event loop: metrics, the liveness probe and the TLS files are looked after here."""
         while True:
+            self._probes.beat()
             self._parts.metrics.set_load(self._parts.engine.load())
+            if self._tls is not None:
+                self._tls.current()
             if self._parts.engine.is_defective:
                 self.failed.set()
             await asyncio.sleep(self._settings.load_report_interval_s)

@@ -37,21 +37,27 @@ class EngineGroups:
     simulation: SimulationSettings
 
 
-def build_parts(role: common_pb2.Role, worker: WorkerSettings, groups: EngineGroups) -> WorkerParts:
-    """Load the model and put an engine on it. Raises UnsupportedModel, ModelNotFound."""
+def build_parts(
+    role: common_pb2.Role, worker: WorkerSettings, groups: EngineGroups, registry: CollectorRegistry
+) -> WorkerParts:
+    """Load the model and put an engine on it; may take minutes. Raises UnsupportedModel, ModelNotFound."""
     reference = groups.model.model
     if worker.engine == "simulated":
         runner, fingerprint = _simulated_runner(groups), _local_render_fingerprint(reference)
     else:
         runner, fingerprint = _torch_runner(groups.model), render_fingerprint(resolve_model(reference))
-    return parts_around(runner, groups.batch, _identity(role, worker, reference, fingerprint))
+    return parts_around(runner, groups.batch, _identity(role, worker, reference, fingerprint), registry)
 
 
-def parts_around(runner: ModelRunner, batch: EngineSettings, identity: WorkerIdentity) -> WorkerParts:
-    registry = CollectorRegistry()
+def parts_around(
+    runner: ModelRunner, batch: EngineSettings, identity: WorkerIdentity, registry: CollectorRegistry | None = None
+) -> WorkerParts:
+    registry = registry or CollectorRegistry()
     metrics = WorkerMetrics(registry)
     engine = StepEngine(MeteredRunner(runner, metrics), batch, time.perf_counter)
-    return WorkerParts(identity, engine, RequestGate(), metrics, registry)
+    gate = RequestGate()
+    metrics.watch_gate(gate)
+    return WorkerParts(identity, engine, gate, metrics, registry)
 
 
 def _torch_runner(settings: RuntimeSettings) -> ModelRunner:

@@ -6,6 +6,7 @@ Written to by wrappers (`worker_metered_runner`, the load sampler) and by the ro
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from kvarn_engine.serving.protocol import LoadReport
+from kvarn_engine.serving.worker_requests import RequestGate
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -51,12 +52,25 @@ class WorkerMetrics:
         self.queued_prefill_tokens = Gauge(
             "kvarn_queued_prefill_tokens", "Uncached tokens still to compute", registry=registry
         )
+        self.prefill_tokens_per_s = Gauge(
+            "kvarn_prefill_tokens_per_second", "Measured prefill rate, 0 while unknown", registry=registry
+        )
         self.kv_blocks = Gauge("kvarn_kv_blocks", "KV blocks by state", ["state"], registry=registry)
+        self.in_flight = Gauge(
+            "kvarn_requests_in_flight", "Requests or hand-offs between arrival and end", registry=registry
+        )
+        self.draining = Gauge("kvarn_draining", "1 when no new requests are taken", registry=registry)
+
+    def watch_gate(self, gate: RequestGate) -> None:
+        """Both gauges are read from the gate at each scrape, so a drained worker is never reported busy."""
+        self.in_flight.set_function(lambda: gate.in_flight)
+        self.draining.set_function(lambda: float(gate.draining))
 
     def set_load(self, load: LoadReport) -> None:
         self.running.set(load.running)
         self.waiting.set(load.waiting)
         self.queued_prefill_tokens.set(load.queued_prefill_tokens)
+        self.prefill_tokens_per_s.set(load.prefill_tokens_per_s)
         self.kv_blocks.labels("in_use").set(load.blocks_in_use)
         self.kv_blocks.labels("cached").set(load.blocks_cached)
         self.kv_blocks.labels("total").set(load.blocks_total)

@@ -15,7 +15,7 @@ class WorkerSettings:
     """gRPC port; 0 picks a free one."""
 
     metrics_port: int = 0
-    """Prometheus port; 0 is off."""
+    """HTTP port of /metrics, /ready and /live; 0 is off."""
 
     worker_id: str = ""
     """Stable name of this worker; by default its role and port."""
@@ -26,6 +26,9 @@ class WorkerSettings:
     load_report_interval_s: float = 0.5
     """Time between two load reports to each router."""
 
+    stall_timeout_s: float = 120.0
+    """One step that takes longer than this makes /live fail; 0: never."""
+
     def __post_init__(self) -> None:
         if self.engine not in ("torch", "simulated"):
             raise ValueError(f"engine is {self.engine!r}, neither torch nor simulated")
@@ -33,6 +36,8 @@ class WorkerSettings:
             raise ValueError(f"load_report_interval_s is {self.load_report_interval_s}, not above 0")
         if self.shutdown_timeout_s < 0:
             raise ValueError(f"shutdown_timeout_s is {self.shutdown_timeout_s}, below 0")
+        if self.stall_timeout_s < 0:
+            raise ValueError(f"stall_timeout_s is {self.stall_timeout_s}, below 0")
 
 
 @dataclass(frozen=True, slots=True)

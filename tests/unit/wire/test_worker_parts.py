@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+from pathlib import Path
 
+import grpc.aio
 import pytest
 from kvarn_decode.peers import MAX_CHANNELS, PeerChannels
 from kvarn_decode.request import Peer, read_request
@@ -16,8 +18,11 @@ from kvarn_engine.serving.worker_metrics import WorkerMetrics
 from kvarn_engine.serving.worker_requests import RequestGate
 from kvarn_engine.wire.channels import ChannelSettings
 from kvarn_engine.wire.convert import sampling_to_proto
+from kvarn_engine.wire.tls import TlsFiles
 from kvarn_proto.v1 import common_pb2, decode_pb2
 from prometheus_client import CollectorRegistry
+
+from tests.support.certificates import make_authority
 
 GREEDY = SamplingParams(max_tokens=4, temperature=0.0)
 
@@ -103,12 +108,33 @@ def test_resumed_output_is_prefilled_with_the_prompt() -> None:
     assert request.peers == (Peer(WorkerId("p0"), "host:0"), Peer(WorkerId("p1"), "host:1"))
 
 
+def channel_to(channels: PeerChannels, address: str) -> grpc.aio.Channel:
+    with channels.use(address) as channel:
+        return channel
+
+
 async def test_channels_are_kept_and_bounded() -> None:
     channels = PeerChannels(ChannelSettings())
-    oldest = channels.get("127.0.0.1:1")
-    assert channels.get("127.0.0.1:1") is oldest
+    oldest = channel_to(channels, "127.0.0.1:1")
+    assert channel_to(channels, "127.0.0.1:1") is oldest
     for port in range(2, MAX_CHANNELS + 2):
-        channels.get(f"127.0.0.1:{port}")
+        channel_to(channels, f"127.0.0.1:{port}")
     await channels.trim()
-    assert channels.get("127.0.0.1:1") is not oldest
+    assert channel_to(channels, "127.0.0.1:1") is not oldest
+    await channels.close()
+
+
+async def test_renewed_certificates_replace_a_channel_once_its_calls_have_ended(tmp_path: Path) -> None:
+    authority = make_authority(tmp_path, "root")
+    channels = PeerChannels(ChannelSettings(), TlsFiles(authority.issue(tmp_path / "worker")))
+    with channels.use("127.0.0.1:1") as old:
+        authority.issue(tmp_path / "worker")
+        renewed = channel_to(channels, "127.0.0.1:1")
+        assert renewed is not old
+        assert channel_to(channels, "127.0.0.1:1") is renewed
+        await channels.trim()
+        assert old.get_state() is not grpc.ChannelConnectivity.SHUTDOWN
+    await channels.trim()
+    assert old.get_state() is grpc.ChannelConnectivity.SHUTDOWN
+    assert renewed.get_state() is not grpc.ChannelConnectivity.SHUTDOWN
     await channels.close()
