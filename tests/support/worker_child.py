@@ -1,0 +1,57 @@
+"""One worker as a child of an async test: its lines on standard error, its address, its probes."""
+
+import asyncio
+import os
+import re
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import httpx
+
+SIMULATED = ("--engine", "simulated")
+
+
+@asynccontextmanager
+async def worker(module: str, *flags: str, environment: Mapping[str, str] | None = None) -> AsyncIterator[Process]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", module, *flags, stderr=PIPE, env={**os.environ, **(environment or {})}
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def read_until(process: Process, word: str) -> str:
+    assert process.stderr is not None
+    async with asyncio.timeout(60):
+        while word not in (line := (await process.stderr.readline()).decode()):
+            assert line, f"process ended before it said {word}"
+    return line
+
+
+async def address_of(process: Process) -> str:
+    found = re.search(r"address=(\S+)", await read_until(process, "ready"))
+    assert found is not None
+    return found[1]
+
+
+async def probe(port: int, path: str) -> tuple[int, str]:
+    """Status and body."""
+    async with httpx.AsyncClient() as client:
+        answer = await client.get(f"http://127.0.0.1:{port}{path}", timeout=10.0)
+    return answer.status_code, answer.text
+
+
+async def probe_when_up(port: int, path: str) -> tuple[int, str]:
+    """Of a process that may not listen yet."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                return await probe(port, path)
+            except httpx.TransportError:
+                await asyncio.sleep(0.02)
