@@ -8,7 +8,7 @@ from kvarn_operator.resources.errors import InvalidResource
 from kvarn_operator.resources.model_service import ModelService
 from kvarn_operator.resources.worker_pool import WorkerPod, WorkerPool
 from kvarn_operator.scaling.observation import Demand, PodMetrics
-from kvarn_operator.scaling.spec import PodName
+from kvarn_operator.scaling.spec import PodName, PoolName
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +65,6 @@ class Observed:
 
     readings: Readings
     defaults: OperatorDefaults
+
+    refused: Mapping[PoolName, str] = field(default_factory=dict)
+    """Why the API server last refused a pod of this pool: quota, policy, validation. Empty for pods that it takes."""
