@@ -1,0 +1,142 @@
+"""How far each pool of a model is on its way to the wanted pods, and what is to be done next. Plain data.
+
+Built by the reconcile from what is observed now and nothing else, so any operator can go on at any moment. Read by
+`steps`. Knows no pods, only counts.
+"""
+
+import enum
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kvarn_operator.resources.worker_pool import PodProblem, WorkerPod
+from kvarn_operator.scaling.observation import PodPhase
+from kvarn_operator.scaling.spec import Role
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroup:
+    """The pods of one revision and pairing in one pool. Draining, terminating and ended pods are in none."""
+
+    revision: str
+    pairing: str
+    """As PAIRING_ANNOTATION says."""
+
+    serving: int = 0
+    starting: int = 0
+    """Not ready, for whatever reason but the next."""
+
+    unschedulable: int = 0
+
+    @property
+    def idle(self) -> int:
+        return self.starting + self.unschedulable
+
+    @property
+    def total(self) -> int:
+        return self.serving + self.idle
+
+
+@dataclass(frozen=True, slots=True)
+class PoolProgress:
+    role: Role
+    target: int
+    """Pods wanted now, of the wanted revision."""
+
+    revision: str
+    """Wanted; every other one is old, however many there are."""
+
+    pairing: str
+    """That new pods get."""
+
+    groups: tuple[PodGroup, ...] = ()
+    draining: int = 0
+    """Pods that are on their way out and still hold their place."""
+
+    @property
+    def current(self) -> PodGroup:
+        """All pods of the wanted revision as one."""
+        found = [group for group in self.groups if group.revision == self.revision]
+        return PodGroup(
+            self.revision, self.pairing, sum(group.serving for group in found), sum(group.starting for group in found),
+            sum(group.unschedulable for group in found),
+        )  # fmt: skip
+
+    @property
+    def old(self) -> tuple[PodGroup, ...]:
+        return tuple(group for group in self.groups if group.revision != self.revision)
+
+    @property
+    def serving(self) -> int:
+        return sum(group.serving for group in self.groups)
+
+    @property
+    def total(self) -> int:
+        return sum(group.total for group in self.groups)
+
+
+class Gate(enum.Enum):
+    """What a pool waits for before its next step. CamelCase, as Kubernetes wants reasons."""
+
+    NONE = "None"
+    """A step is due now, or all is done."""
+
+    STARTING = "WaitingForPods"
+    """New pods are not ready yet."""
+
+    DRAINING = "WaitingForDrain"
+    """New pods find no node, but pods that drain may make room."""
+
+    UNSCHEDULABLE = "Unschedulable"
+    """New pods find no node and no old pod may go first: only the user, or more nodes, can help."""
+
+    PAIRING = "WaitingForPairing"
+    """Old pods stay until the other pool has as large a share of new ones."""
+
+    RATIO = "WaitingForRatio"
+    """Another drain would take the P:D ratio out of its tolerance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """So many pods of this group start to drain; `choose_victims` says which. Idle ones are meant first."""
+
+    revision: str
+    pairing: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStep:
+    role: Role
+    create: int = 0
+    """Pods of the wanted revision."""
+
+    drain: tuple[Drain, ...] = ()
+    gate: Gate = Gate.NONE
+    message: str = ""
+    """What the gate means here, for a condition or an event."""
+
+    @property
+    def drained(self) -> int:
+        return sum(drain.count for drain in self.drain)
+
+    @property
+    def blocked(self) -> bool:
+        return self.gate is Gate.UNSCHEDULABLE
+
+
+def groups_of(pods: Iterable[WorkerPod]) -> tuple[PodGroup, ...]:
+    """Sorted by revision and pairing. The caller leaves out draining, terminating and ended pods."""
+    serving: Counter[tuple[str, str]] = Counter()
+    unschedulable: Counter[tuple[str, str]] = Counter()
+    starting: Counter[tuple[str, str]] = Counter()
+    for pod in pods:
+        if pod.ready:
+            serving[pod.revision, pod.pairing] += 1
+        elif pod.problem is PodProblem.UNSCHEDULABLE or pod.phase is PodPhase.UNSCHEDULABLE:
+            unschedulable[pod.revision, pod.pairing] += 1
+        else:
+            starting[pod.revision, pod.pairing] += 1
+    keys = sorted({*serving, *unschedulable, *starting})
+    return tuple(PodGroup(*key, serving[key], starting[key], unschedulable[key]) for key in keys)

@@ -1,0 +1,28 @@
+"""Which pods of a pool go first: those that nobody misses, then those that cost the least. Called by the reconcile."""
+
+import math
+from collections.abc import Iterable
+
+from kvarn_operator.reconcile.observed import Readings
+from kvarn_operator.resources.worker_pool import PodProblem, WorkerPod
+from kvarn_operator.scaling.observation import PodPhase
+
+
+def choose_victims(candidates: Iterable[WorkerPod], count: int, readings: Readings) -> tuple[WorkerPod, ...]:
+    """The first `count`, in the order in which they should go. Equal candidates and readings give equal victims."""
+    return tuple(sorted(candidates, key=lambda pod: _cost(pod, readings))[:count])
+
+
+def _cost(pod: WorkerPod, readings: Readings) -> tuple[int, int, float, int, float, str]:
+    """A pod that tells nothing counts as the busiest: it may well be serving."""
+    reading = readings.workers.get(pod.name)
+    in_flight = math.inf if reading is None else reading.in_flight
+    cached = 0 if reading is None else reading.cached_blocks
+    return _readiness(pod), pod.deletion_cost, in_flight, cached, -pod.created_at, pod.name
+
+
+def _readiness(pod: WorkerPod) -> int:
+    if pod.ready:
+        return 2
+    lost = pod.problem is not PodProblem.NONE or pod.phase is PodPhase.UNSCHEDULABLE
+    return 0 if lost else 1
