@@ -21,7 +21,10 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class SetReplicas:
-    """Server-side apply of a pool's `spec.replicas` alone, with the given manager, forced."""
+    """Server-side apply of a pool's `spec.replicas` alone, with the given manager, forced.
+
+    The same request writes the number into WRITTEN_REPLICAS_ANNOTATION.
+    """
 
     pool: PoolName
     replicas: int

@@ -34,6 +34,12 @@ DRAIN_REASON_ANNOTATION = "kvarn.dev/drain-reason"
 SEEDED_REPLICAS_ANNOTATION = "kvarn.dev/seeded-replicas"
 """On a pool: the ModelService's `replicas` that was last written through to it."""
 
+WRITTEN_REPLICAS_ANNOTATION = "kvarn.dev/written-replicas"
+"""On a pool: the number that the operator itself wrote last, in the same request as the number.
+
+API servers before 1.22 leave writes through `/scale` out of managedFields; there only this tells them from our own.
+"""
+
 DELETION_COST_ANNOTATION = "controller.kubernetes.io/pod-deletion-cost"
 
 APPLY_MANAGER = "kvarn-operator"

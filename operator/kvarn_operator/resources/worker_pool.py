@@ -37,6 +37,9 @@ class PodProblem(enum.Enum):
     CRASHING = "crashing"
     """The container has ended and is started again and again."""
 
+    CONFIGURATION = "configuration"
+    """The container cannot be created: a secret, a claim or a value that it refers to is missing."""
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerPod:

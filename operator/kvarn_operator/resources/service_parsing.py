@@ -1,0 +1,51 @@
+"""A ModelService from its JSON. Called through `parsing` by the cluster layer; repeats what the CRD's rules say."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kvarn_operator.resources.fields import Fields
+from kvarn_operator.resources.model_parsing import (
+    parse_budget,
+    parse_engine,
+    parse_model,
+    parse_objective,
+    parse_rollout,
+)
+from kvarn_operator.resources.model_service import ModelService, ModelServiceSpec
+from kvarn_operator.resources.pool_parsing import parse_pool
+from kvarn_operator.resources.pool_template import Pool
+from kvarn_operator.scaling.spec import ScalingMode
+
+
+def parse_model_service(resource: Mapping[str, Any]) -> ModelService:
+    """Raises InvalidResource."""
+    root = Fields(values=resource)
+    metadata = root.section("metadata")
+    return ModelService(
+        namespace=metadata.required_text("namespace"),
+        name=metadata.required_text("name"),
+        uid=metadata.text("uid"),
+        generation=metadata.integer("generation", 0, 0, 2**63),
+        spec=parse_spec(root.section("spec")),
+        status=root.json("status"),
+        deleting=metadata.has("deletionTimestamp"),
+    )
+
+
+def parse_spec(fields: Fields) -> ModelServiceSpec:
+    return ModelServiceSpec(
+        model=parse_model(fields.section("model")),
+        engine=parse_engine(fields.section("engine")),
+        objective=parse_objective(fields.section("slo")),
+        budget=parse_budget(fields.section("budget")) if fields.has("budget") else None,
+        rollout=parse_rollout(fields.section("rollout")),
+        prefill=_pool(fields.section("prefill")),
+        decode=_pool(fields.section("decode")),
+    )
+
+
+def _pool(fields: Fields) -> Pool:
+    pool = parse_pool(fields)
+    if pool.scaling.mode is ScalingMode.SLO and pool.replicas > pool.scaling.maximum:
+        raise fields.error("replicas", f"({pool.replicas}) is above scaling.max ({pool.scaling.maximum})")
+    return pool
