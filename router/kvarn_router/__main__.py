@@ -9,6 +9,7 @@ import uvloop
 from kvarn_engine.model_folder import ModelNotFound
 from kvarn_engine.process.logs import configure_logging
 from kvarn_engine.process.settings import SettingsError, load_settings_or_exit
+from kvarn_engine.wire.tls import TlsError
 
 from kvarn_router.app import serve
 from kvarn_router.settings import RouterSettings
@@ -23,7 +24,7 @@ def main() -> int:
     except SettingsError as error:
         print(f"settings: {error}", file=sys.stderr)
         return 2
-    except (ModelNotFound, OSError) as error:
+    except (ModelNotFound, TlsError, OSError) as error:
         logging.getLogger("kvarn.router").error("cannot start", extra={"reason": str(error)})
         return 1
 

@@ -1,11 +1,13 @@
 """Composition root of the router process: builds every part from the settings, and runs them until told to stop.
 
 start:  listen -> follow the workers -> serve          (the log line `ready` names the address)
-stop:   take no new connection -> finish running answers, up to the time limit -> leave the workers
+stop:   say not ready, and still take requests for the delay -> take no new connection -> finish running answers, up to
+        the time limit -> leave the workers
 """
 
 import asyncio
 import logging
+import secrets
 import signal
 import socket
 import time
@@ -15,30 +17,36 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
+from kvarn_engine.core.ids import TokenId
 from kvarn_engine.model_folder import eos_token_ids, render_fingerprint, resolve_model
 from kvarn_engine.process.metrics_endpoint import serve_metrics
 from kvarn_engine.process.tasks import TaskOwner
+from kvarn_engine.wire.tls import open_tls
 from prometheus_client import CollectorRegistry, ProcessCollector
 from starlette.types import ASGIApp
 
 from kvarn_router.api.routes import build_api
+from kvarn_router.connection_close import ConnectionClose
 from kvarn_router.debug_routes import DebugRoutes
 from kvarn_router.decisions import DecisionLog
 from kvarn_router.discovery.choice import choose_source
 from kvarn_router.discovery.endpoint import WorkerSource
 from kvarn_router.dispatcher import Dispatcher
 from kvarn_router.explain_header import ExplainHeader
+from kvarn_router.holding import Holding, HoldLimits, UncachedTokens
 from kvarn_router.metrics import RoutingMetrics
-from kvarn_router.pipeline import RouterPipeline
-from kvarn_router.registration import Registrar, RegistrationLimits
+from kvarn_router.pipeline import ReadyRules, RouterPipeline
+from kvarn_router.registration import Admission, Registrar, RegistrationLimits
 from kvarn_router.routing.cost import SaturationLimits
 from kvarn_router.routing.prefix_index import IndexLimits, PrefixIndex
-from kvarn_router.settings import RouterSettings
+from kvarn_router.settings import RouterSettings, RoutingSettings
 from kvarn_router.stream import StreamLimits, StreamParts
 from kvarn_router.tokenization import Tokenizer
 from kvarn_router.workers import WorkerTable
 
 logger = logging.getLogger("kvarn.router")
+
+_LAST_WORDS_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,40 +64,59 @@ class App:
 
 
 def build(settings: RouterSettings) -> App:
-    """Called inside the running event loop. Raises ModelNotFound or SettingsError."""
+    """Called inside the running event loop. Raises ModelNotFound, SettingsError or TlsError."""
     folder = resolve_model(settings.tokenizer.model)
-    fingerprint = render_fingerprint(folder)
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
-    metrics = RoutingMetrics(registry)
-    table = WorkerTable()
-    metrics.watch_table(table)
-    routing = settings.routing
-    index = PrefixIndex(IndexLimits(routing.index_max_blocks, predicted_ttl_s=routing.predicted_ttl_s))
-    decisions = DecisionLog(routing.decision_log)
-    limits = SaturationLimits(routing.max_worker_inflight, routing.max_worker_waiting, routing.max_worker_kv_usage)
-    parts = StreamParts(
-        dispatcher=Dispatcher(table, index, decisions, limits, fingerprint, time.monotonic),
-        tasks=TaskOwner("pipeline"),
-        metrics=metrics,
-        limits=StreamLimits(routing.stream_idle_timeout_s, routing.worker_wait_s, routing.max_attempts),
-        eos_token_ids=eos_token_ids(folder),
+    tls = open_tls(settings.tls)
+    if tls is not None:
+        tls.expose(registry)
+    admission = Admission(render_fingerprint(folder), tls)
+    metrics, table = RoutingMetrics(registry), WorkerTable()
+    index = PrefixIndex(
+        IndexLimits(settings.routing.index_max_blocks, predicted_ttl_s=settings.routing.predicted_ttl_s)
     )
+    decisions = DecisionLog(settings.routing.decision_log)
+    dispatcher = Dispatcher(
+        table, index, decisions, _saturation(settings.routing), admission.render_fingerprint, time.monotonic
+    )
+    parts = _stream_parts(settings.routing, dispatcher, metrics, eos_token_ids(folder))
+    metrics.watch(table, parts.holding, parts.uncached)
     failed = asyncio.Event()
-    pipeline = RouterPipeline(table, parts, served_names(settings), settings.workers.ready_without_prefill)
+    rules = ReadyRules(settings.workers.ready_without_prefill, settings.workers.ready_without_workers)
+    pipeline = RouterPipeline(table, parts, served_names(settings), rules)
     tokenizer = Tokenizer.load(folder)
-    debug = DebugRoutes(table, index, decisions)
+    debug = DebugRoutes(table, index, decisions, parts.holding, parts.uncached)
     api = build_api(pipeline, tokenizer, settings.api, registry, extra_routes=debug.routes())
     return App(
         settings=settings,
         registry=registry,
-        asgi=ExplainHeader(api, decisions),
+        asgi=ConnectionClose(ExplainHeader(api, decisions), lambda: pipeline.is_ending),
         pipeline=pipeline,
         source=choose_source(settings.workers, settings.discovery),
-        registrar=_registrar(settings, table, index, metrics, fingerprint, failed),
+        registrar=_registrar(settings, table, index, metrics, admission, failed),
         tasks=parts.tasks,
         tokenizer=tokenizer,
         failed=failed,
+    )
+
+
+def _saturation(routing: RoutingSettings) -> SaturationLimits:
+    return SaturationLimits(routing.max_worker_inflight, routing.max_worker_waiting, routing.max_worker_kv_usage)
+
+
+def _stream_parts(
+    routing: RoutingSettings, dispatcher: Dispatcher, metrics: RoutingMetrics, eos: frozenset[TokenId]
+) -> StreamParts:
+    return StreamParts(
+        dispatcher=dispatcher,
+        tasks=TaskOwner("pipeline"),
+        metrics=metrics,
+        limits=StreamLimits(routing.stream_idle_timeout_s, routing.worker_wait_s, routing.max_attempts),
+        eos_token_ids=eos,
+        holding=Holding(HoldLimits(routing.hold_s, routing.max_held)),
+        uncached=UncachedTokens(metrics.tokens_arrived),
+        router_id=secrets.token_hex(4),
     )
 
 
@@ -107,7 +134,7 @@ async def serve(settings: RouterSettings) -> int:
     """Run until SIGTERM or SIGINT, or until a part fails; the exit status of the process."""
     listener = _listen(settings.server.host, settings.server.port)
     app = build(settings)
-    server = _Server(_uvicorn_config(app))
+    server = _Server(_uvicorn_config(app), app.pipeline, settings.server.shutdown_delay_s)
     metrics = serve_metrics(app.registry, settings.server.host, settings.server.metrics_port)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -116,6 +143,9 @@ async def serve(settings: RouterSettings) -> int:
     watchdog = app.tasks.spawn(_stop_on_failure(app.failed, server), "watchdog")
     try:
         await server.serve(sockets=[listener])
+        # Those whose time was over have been cancelled, and still tell their clients.
+        if cut_off := server.server_state.tasks:
+            await asyncio.wait(cut_off, timeout=_LAST_WORDS_S)
     finally:
         watchdog.cancel()
         await app.registrar.stop()
@@ -131,11 +161,11 @@ def _registrar(
     table: WorkerTable,
     index: PrefixIndex,
     metrics: RoutingMetrics,
-    fingerprint: str,
+    admission: Admission,
     failed: asyncio.Event,
 ) -> Registrar:
     limits = RegistrationLimits(settings.workers.describe_timeout_s, settings.workers.watch_silence_s)
-    return Registrar(table, index, metrics, limits, fingerprint, on_failure=lambda _name, _error: failed.set())
+    return Registrar(table, index, metrics, limits, admission, on_failure=lambda _name, _error: failed.set())
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -168,6 +198,11 @@ async def _stop_on_failure(failed: asyncio.Event, server: "_Server") -> None:
 class _Server(uvicorn.Server):
     """Signals belong to `serve`, which ends the process with a status instead of raising them again."""
 
+    def __init__(self, config: uvicorn.Config, pipeline: RouterPipeline, delay_s: float) -> None:
+        super().__init__(config)
+        self._pipeline = pipeline
+        self._delay_s = delay_s
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
@@ -180,8 +215,13 @@ class _Server(uvicorn.Server):
 
     def ask_to_stop(self) -> None:
         """The second time, running answers are cut off."""
-        if self.should_exit:
+        if self._pipeline.is_ending:
             self.force_exit = True
-        else:
-            logger.info("stopping")
+            self.should_exit = True
+            return
+        logger.info("stopping")
+        self._pipeline.end()
+        asyncio.get_running_loop().call_later(self._delay_s, self._close)
+
+    def _close(self) -> None:
         self.should_exit = True

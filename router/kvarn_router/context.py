@@ -25,6 +25,17 @@ class GenerationRequest:
     cache_salt: str = ""
     """Requests share cached blocks only with requests of the same salt."""
 
+    may_be_cut: bool = False
+    """The client named no output limit: the chosen worker's context length may lower `max_tokens`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedEvent:
+    """A worker takes the request: at its start, and each time it moves to another one. Until the first of these the
+    request may be held, and may still be refused."""
+
+    decode_worker: str
+
 
 @dataclass(frozen=True, slots=True)
 class DoneEvent:
@@ -37,7 +48,7 @@ class DoneEvent:
     """How often the stream was moved to another decode worker."""
 
 
-StreamEvent = TokensEvent | FinishedEvent | DoneEvent
+StreamEvent = PlacedEvent | TokensEvent | FinishedEvent | DoneEvent
 
 
 class TokenStream(Protocol):
@@ -58,7 +69,7 @@ class ModelCard:
 
     served_names: tuple[str, ...]
     max_model_len: int
-    """Smallest of the registered workers'; 0 while there is none."""
+    """The largest that a registered decode worker offers; 0 while there is none."""
 
 
 class Pipeline(Protocol):
@@ -69,5 +80,5 @@ class Pipeline(Protocol):
     def card(self) -> ModelCard: ...
 
     def is_ready(self) -> bool:
-        """True when at least one decode worker and one prefill worker (or local prefill) can take a request."""
+        """Whether this router should be sent requests now."""
         ...

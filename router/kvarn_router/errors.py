@@ -1,15 +1,15 @@
 """The router's error tree. `api/errors.py` maps it to HTTP once; nothing else knows status codes.
 
-    RouterError
-    ├── InvalidInput        the client's fault; names the parameter
-    │   └── PromptTooLong   with both numbers
-    ├── Unauthorized        missing or wrong API key
-    ├── ModelNotFound
-    ├── BodyTooLarge
-    ├── TooManyRequests     this router's own queue is full
-    ├── NoWorker            no live worker can take the request now
-    ├── WorkerLost          a worker broke and no other could go on
-    └── InternalError       ours
+RouterError
+├── InvalidInput        the client's fault; names the parameter
+│   └── PromptTooLong   with both numbers
+├── Unauthorized        missing or wrong API key
+├── ModelNotFound
+├── BodyTooLarge
+├── TooManyRequests     this router's own queue is full
+├── NoWorker            no live worker can take the request now
+├── WorkerLost          a worker broke and no other could go on
+└── InternalError       ours
 """
 
 
@@ -25,7 +25,13 @@ class InvalidInput(RouterError):
 
 
 class PromptTooLong(InvalidInput):
-    pass
+    def __init__(self, limit: int, num_prompt_tokens: int, wanted: int = 0, param: str | None = None) -> None:
+        """`wanted` output tokens; 0: the client left that open."""
+        asked = f" and {wanted} tokens of output were asked for" if wanted else ""
+        super().__init__(
+            f"This model's maximum context length is {limit} tokens, but the prompt has {num_prompt_tokens}{asked}.",
+            param,
+        )
 
 
 class Unauthorized(RouterError):

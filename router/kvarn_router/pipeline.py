@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from kvarn_engine.core.ids import RequestId
 
@@ -11,13 +11,24 @@ from kvarn_router.stream import RoutedStream, StreamParts
 from kvarn_router.workers import Role, WorkerTable
 
 
+@dataclass(frozen=True, slots=True)
+class ReadyRules:
+    without_prefill: bool = False
+    """Decode workers alone are enough from the start."""
+
+    without_workers: bool = False
+    """Nothing is needed: requests are held until the pools have been scaled up from zero."""
+
+
 class RouterPipeline:
     def __init__(
-        self, table: WorkerTable, parts: StreamParts, served_names: tuple[str, ...], ready_without_prefill: bool
+        self, table: WorkerTable, parts: StreamParts, served_names: tuple[str, ...], ready_rules: ReadyRules
     ) -> None:
         self._table = table
         self._parts = parts
-        self._ready_without_prefill = ready_without_prefill
+        self._ready_rules = ready_rules
+        self._had_pair = ready_rules.without_prefill
+        self._ending = False
         self._running: set[RequestId] = set()
         self._served_names = served_names
 
@@ -38,8 +49,21 @@ class RouterPipeline:
         return ModelCard(self._served_names, self._table.max_model_len())
 
     def is_ready(self) -> bool:
-        has_prefill = self._ready_without_prefill or bool(self._table.candidates(Role.PREFILL))
-        return has_prefill and bool(self._table.candidates(Role.DECODE))
+        """The first time it takes a prefill and a decode worker of one layout. From then on a decode worker alone is
+        enough: it prefills by itself, and a lost prefill pool must not take the routers away from their clients too."""
+        if self._ending:
+            return False
+        self._had_pair = self._had_pair or self._table.has_pair()
+        can_serve = self._had_pair and bool(self._table.candidates(Role.DECODE))
+        return can_serve or self._ready_rules.without_workers
+
+    @property
+    def is_ending(self) -> bool:
+        return self._ending
+
+    def end(self) -> None:
+        """This process is about to go: not ready any more, though requests are still taken."""
+        self._ending = True
 
     def _unique_id(self, wanted: RequestId) -> RequestId:
         """Clients may reuse an `X-Request-Id` while it runs; on a worker, a stop must find one request only."""

@@ -32,6 +32,10 @@ class Progress:
         return any(choice.output_tokens for choice in self._choices)
 
     @property
+    def longest_output(self) -> int:
+        return max(len(choice.output_tokens) for choice in self._choices)
+
+    @property
     def all_stopped(self) -> bool:
         """Nothing but end events is still expected."""
         return all(choice.stopped or choice.finished for choice in self._choices)
@@ -51,6 +55,10 @@ class Progress:
     def may_use_peers(self) -> bool:
         """A prefill peer draws for choices that stand at one position; after a move of many they do not."""
         return len(self._choices) == 1 or not self.has_tokens
+
+    def limit(self, max_tokens: int) -> None:
+        """The worker that goes on ends every choice there."""
+        self._max_tokens = max_tokens
 
     def stop(self, choice: int) -> bool:
         """Whether this was news."""

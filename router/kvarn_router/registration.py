@@ -2,7 +2,7 @@
 
     connect -> Describe -> admit -> Watch until it breaks or falls silent -> remove -> wait -> connect
 
-A worker that does not share our fingerprints is refused, with both values, and asked again later.
+A worker that renders text otherwise than we do is refused, with both fingerprints, and asked again later.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from kvarn_engine.core.ids import BlockHash, Incarnation, WorkerId
 from kvarn_engine.process.tasks import TaskOwner
 from kvarn_engine.wire.channels import open_channel
 from kvarn_engine.wire.convert import layout_from_proto, load_from_proto
+from kvarn_engine.wire.tls import TlsFiles
 from kvarn_proto.v1 import common_pb2, worker_pb2, worker_pb2_grpc
 
 from kvarn_router.discovery.endpoint import WorkerSource
@@ -56,6 +57,15 @@ class RegistrationLimits:
     """Short, because a refused connection costs little and a worker that has just started should get work at once."""
 
 
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What a worker must show to be let in."""
+
+    render_fingerprint: str
+    tls: TlsFiles | None = None
+    """With them, a certificate too. Each new connection uses the files as they are then."""
+
+
 class Registrar:
     def __init__(
         self,
@@ -63,14 +73,14 @@ class Registrar:
         index: PrefixIndex,
         metrics: RoutingMetrics,
         limits: RegistrationLimits,
-        render_fingerprint: str,
+        admission: Admission,
         on_failure: Callable[[str, BaseException | None], None] | None = None,
     ) -> None:
         self._table = table
         self._index = index
         self._metrics = metrics
         self._limits = limits
-        self._render_fingerprint = render_fingerprint
+        self._admission = admission
         self._followers = Followers(self._follow, table, TaskOwner("registration", on_failure))
 
     def start(self, source: WorkerSource) -> None:
@@ -84,7 +94,7 @@ class Registrar:
         backoff_s = self._limits.backoff_min_s
         while not followed.vanished:
             try:
-                async with open_channel(address) as channel:
+                async with open_channel(address, tls=self._admission.tls) as channel:
                     if await self._serve(followed, channel):
                         backoff_s = self._limits.backoff_min_s
             except grpc.aio.AioRpcError as error:
@@ -171,26 +181,21 @@ class Registrar:
         self._table.heard(incarnation, None, None)
 
     def _admit(self, address: str, description: worker_pb2.DescribeResponse) -> WorkerIdentity:
-        """Raises Refused. All workers of one router share one render and one layout fingerprint."""
+        """Raises Refused. All workers of one router share one render fingerprint; layouts may be several."""
         role = _ROLES.get(description.role)
         if role is None:
             raise Refused(f"worker {description.worker_id} has no role this router knows")
-        if description.render_fingerprint != self._render_fingerprint:
+        expected = self._admission.render_fingerprint
+        if description.render_fingerprint != expected:
             raise Refused(
                 f"render fingerprint {description.render_fingerprint} of {role.value} worker {description.worker_id} "
-                f"does not match this router's {self._render_fingerprint}"
+                f"does not match this router's {expected}"
             )
         layout = layout_from_proto(description.layout)
         if layout.fingerprint != description.layout_fingerprint:
             raise Refused(
                 f"layout fingerprint {description.layout_fingerprint} of {role.value} worker {description.worker_id} "
                 f"does not follow from its layout, which gives {layout.fingerprint}"
-            )
-        shared = self._table.layout()
-        if shared is not None and shared.fingerprint != layout.fingerprint:
-            raise Refused(
-                f"layout fingerprint {layout.fingerprint} of {role.value} worker {description.worker_id} "
-                f"does not match {shared.fingerprint} of the workers already here"
             )
         return WorkerIdentity(
             worker_id=WorkerId(description.worker_id),

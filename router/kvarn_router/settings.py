@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from kvarn_engine.process.logs import LogSettings
+from kvarn_engine.wire.tls import TlsSettings
 
 from kvarn_router.api.settings import ApiSettings
 
@@ -18,8 +19,16 @@ class ServerSettings:
     metrics_port: int = 0
     """A second port for Prometheus. 0: only `/metrics` on the main port."""
 
+    shutdown_delay_s: float = 0.0
+    """How long requests are still taken after SIGTERM, while `/ready` already says no."""
+
     shutdown_timeout_s: float = 30.0
-    """How long running answers may go on after SIGTERM."""
+    """How long running answers may go on after that."""
+
+    def __post_init__(self) -> None:
+        for name in ("shutdown_delay_s", "shutdown_timeout_s"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}, below 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +44,9 @@ class WorkerSettings:
 
     ready_without_prefill: bool = False
     """Report ready as soon as a decode worker is there; it then prefills by itself."""
+
+    ready_without_workers: bool = False
+    """Report ready at once and always, for pools that scale to zero: requests are held until a worker is there."""
 
     describe_timeout_s: float = 5.0
     """Deadline of a worker's first answer."""
@@ -90,6 +102,12 @@ class RoutingSettings:
     worker_wait_s: float = 30.0
     """How long a request that lost its worker waits for another one to appear."""
 
+    hold_s: float = 30.0
+    """How long a new request waits while no worker can take it. 0: it is refused at once."""
+
+    max_held: int = 256
+    """New requests that may wait so at once; more are refused."""
+
     max_attempts: int = 4
     """Decode workers tried for one request."""
 
@@ -115,10 +133,9 @@ class RoutingSettings:
         for name in ("stream_idle_timeout_s", "max_attempts", "max_worker_inflight", "index_max_blocks"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}, not above 0")
-        if self.worker_wait_s < 0:
-            raise ValueError(f"worker_wait_s is {self.worker_wait_s}, below 0")
-        if self.decision_log < 0:
-            raise ValueError(f"decision_log is {self.decision_log}, below 0")
+        for name in ("worker_wait_s", "hold_s", "max_held", "decision_log"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}, below 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,4 +146,5 @@ class RouterSettings:
     workers: WorkerSettings = field(default_factory=WorkerSettings)
     discovery: DiscoverySettings = field(default_factory=DiscoverySettings)
     routing: RoutingSettings = field(default_factory=RoutingSettings)
+    tls: TlsSettings = field(default_factory=TlsSettings)
     logs: LogSettings = field(default_factory=LogSettings)

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvarn_engine.core.ids import Incarnation, TokenId
 from kvarn_engine.process.tasks import TaskOwner
@@ -16,9 +16,17 @@ from kvarn_engine.wire.convert import finish_reason_from_proto, sampling_to_prot
 from kvarn_proto.v1 import common_pb2, decode_pb2
 
 from kvarn_router.clients import AttemptFailed, DecodeCall
-from kvarn_router.context import DoneEvent, FinishedEvent, GenerationRequest, StreamEvent, TokensEvent
+from kvarn_router.context import (
+    DoneEvent,
+    FinishedEvent,
+    GenerationRequest,
+    PlacedEvent,
+    StreamEvent,
+    TokensEvent,
+)
 from kvarn_router.dispatcher import Dispatcher, Placement, Wanted
 from kvarn_router.errors import InternalError, InvalidInput, NoWorker, RouterError, TooManyRequests, WorkerLost
+from kvarn_router.holding import Holding, UncachedTokens
 from kvarn_router.metrics import RoutingMetrics
 from kvarn_router.progress import Progress
 from kvarn_router.retry import Failure, FinalError, Phase, Verdict, verdict
@@ -44,6 +52,10 @@ class StreamParts:
     metrics: RoutingMetrics
     limits: StreamLimits
     eos_token_ids: frozenset[TokenId]
+    holding: Holding
+    uncached: UncachedTokens
+    router_id: str
+    """Drawn for each process: makes the request ids that workers see unique among routers."""
 
 
 class RoutedStream:
@@ -51,6 +63,8 @@ class RoutedStream:
         self._request = request
         self._parts = parts
         self._progress = Progress(request, parts.eos_token_ids)
+        self._max_tokens = request.sampling.max_tokens
+        self._uncached = parts.uncached.open()
         self._excluded: frozenset[Incarnation] = frozenset()
         self._attempts = 0
         self._failure: AttemptFailed | None = None
@@ -68,6 +82,7 @@ class RoutedStream:
 
     async def close(self) -> None:
         self._end_attempt()
+        self._uncached.set(0)
         await self._events.aclose()
 
     async def _run(self) -> AsyncGenerator[StreamEvent, None]:
@@ -88,28 +103,58 @@ class RoutedStream:
         yield DoneEvent(self._first_cached or 0, resumed=self._attempts - 1)
 
     async def _place(self) -> Placement:
-        progress, request = self._progress, self._request
-        wanted = Wanted(request.request_id, progress.tokens, request.cache_salt, progress.may_use_peers)
+        wanted = self._wanted()
         placement = self._parts.dispatcher.try_place(wanted, self._excluded)
-        if placement is None and self._failure is not None:
-            placement = await self._place_anywhere(wanted, self._failure)
         if placement is None:
-            raise NoWorker("no decode worker is ready") if self._failure is None else self._final(self._failure)
+            failure = self._failure
+            placement = await (self._hold(wanted) if failure is None else self._place_anywhere(wanted, failure))
         self._placement = placement
+        self._max_tokens = placement.max_tokens
+        self._progress.limit(placement.max_tokens)
+        self._uncached.arrive(placement.uncached_tokens)
         return placement
 
-    async def _place_anywhere(self, wanted: Wanted, failure: AttemptFailed) -> Placement | None:
+    def _wanted(self) -> Wanted:
+        progress, request = self._progress, self._request
+        least = max(request.sampling.min_tokens, progress.longest_output + 1)
+        return Wanted(
+            request_id=request.request_id,
+            tokens=progress.tokens,
+            salt=request.cache_salt,
+            use_peers=progress.may_use_peers,
+            num_prompt_tokens=len(request.prompt_tokens),
+            max_tokens=self._max_tokens,
+            min_room=min(least, self._max_tokens) if request.may_be_cut else self._max_tokens,
+            is_resumed=self._failure is not None,
+        )
+
+    async def _hold(self, wanted: Wanted) -> Placement:
+        """No worker can take the request yet: wait for one, where the pool may be starting from zero."""
+        holding = self._parts.holding
+        with holding.hold():
+            self._uncached.arrive(len(wanted.tokens))
+            placement = await self._parts.dispatcher.place(wanted, holding.limits.hold_s)
+        if placement is None:
+            raise holding.refusal()
+        return placement
+
+    async def _place_anywhere(self, wanted: Wanted, failure: AttemptFailed) -> Placement:
         """No untried worker is left: wait for a new one, or for one that failed before and is heard of again."""
         ruling = self._verdict(failure)
-        if not ruling.wait:
-            return None
-        if not ruling.suspect:
-            await asyncio.sleep(failure.retry_after_s)
-        return await self._parts.dispatcher.place(wanted, self._parts.limits.worker_wait_s)
+        if ruling.wait:
+            self._uncached.set(len(wanted.tokens))
+            with self._parts.holding.move():
+                if not ruling.suspect:
+                    await asyncio.sleep(failure.retry_after_s)
+                placement = await self._parts.dispatcher.place(wanted, self._parts.limits.worker_wait_s)
+            if placement is not None:
+                return placement
+        raise self._final(failure)
 
     async def _attempt(self, placement: Placement) -> AsyncGenerator[StreamEvent, None]:
         self._attempts += 1
         call = self._call = DecodeCall(placement.decode, self._message(placement))
+        yield PlacedEvent(placement.decode.identity.worker_id)
         limits = self._parts.limits
         while True:
             idle_s = limits.stop_grace_s if self._progress.all_stopped else limits.idle_timeout_s
@@ -119,6 +164,7 @@ class RoutedStream:
                     self._accept(message.accepted)
                 case "tokens":
                     placement.prefill_ended()
+                    self._uncached.set(0)
                     tokens = tuple(token_from_proto(token) for token in message.tokens.tokens)
                     event: TokensEvent | FinishedEvent | None
                     if event := self._progress.take_tokens(message.tokens.choice, tokens):
@@ -142,7 +188,8 @@ class RoutedStream:
         if self._attempts > 1:
             # What the last worker found cached may be what an earlier attempt of this very request computed.
             cached = min(cached, self._first_cached or 0)
-        self._parts.metrics.observe_prefix(placement.decision, done.cached_tokens, self._request.prompt_tokens)
+        else:
+            self._parts.metrics.observe_prefix(placement.decision, cached, len(self._request.prompt_tokens))
         worker_id = placement.decode.identity.worker_id
         return DoneEvent(cached, done.prefill_worker_id, worker_id, self._attempts - 1)
 
@@ -189,9 +236,9 @@ class RoutedStream:
     def _message(self, placement: Placement) -> decode_pb2.GenerateRequest:
         request = self._request
         return decode_pb2.GenerateRequest(
-            request_id=request.request_id,
+            request_id=f"{request.request_id}@{self._parts.router_id}",
             prompt_tokens=request.prompt_tokens,
-            sampling=sampling_to_proto(request.sampling),
+            sampling=sampling_to_proto(replace(request.sampling, max_tokens=placement.max_tokens)),
             choices=[
                 common_pb2.Choice(index=choice.index, output_tokens=choice.output_tokens)
                 for choice in self._progress.unfinished

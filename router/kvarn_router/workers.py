@@ -4,6 +4,7 @@ One event loop owns the table: between a look and a claim there is no await, so 
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -49,6 +50,9 @@ class LiveWorker:
     suspect: bool = False
     """A request lost it; nothing has been heard since."""
 
+    last_event_at: float = 0.0
+    """By the table's clock."""
+
     in_flight: int = 0
     in_flight_tokens: int = 0
     lost: bool = False
@@ -60,6 +64,11 @@ class LiveWorker:
     @property
     def is_candidate(self) -> bool:
         return not (self.draining or self.cordoned or self.suspect or self.lost)
+
+    @property
+    def kv_usage(self) -> float:
+        """0 to 1, from its last report; cached blocks that nobody uses do not count."""
+        return self.load.blocks_in_use / self.load.blocks_total if self.load.blocks_total else 0.0
 
     @contextmanager
     def claim(self, tokens: int) -> Iterator[None]:
@@ -82,12 +91,14 @@ class LiveWorker:
 
 
 class WorkerTable:
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._workers: dict[Incarnation, LiveWorker] = {}
         self._refusals: dict[str, str] = {}
         self._changed = asyncio.Event()
 
     def add(self, worker: LiveWorker) -> None:
+        worker.last_event_at = self._clock()
         self._workers[worker.identity.incarnation] = worker
         self._refusals.pop(worker.identity.address, None)
         self._announce()
@@ -114,6 +125,7 @@ class WorkerTable:
             return
         was_candidate = worker.is_candidate
         worker.suspect = False
+        worker.last_event_at = self._clock()
         if load is not None:
             worker.load = load
         if draining is not None:
@@ -150,15 +162,23 @@ class WorkerTable:
             worker for worker in self._workers.values() if worker.identity.role is role and worker.is_candidate
         )
 
-    def layout(self) -> KvLayout | None:
-        """Shared by every worker in the table; None while it is empty."""
-        for worker in self._workers.values():
-            return worker.identity.layout
-        return None
+    def has_pair(self) -> bool:
+        """Whether a prefill and a decode worker of one layout can take a request."""
+        prefill, decode = (
+            {worker.identity.layout_fingerprint for worker in self.candidates(role)}
+            for role in (Role.PREFILL, Role.DECODE)
+        )
+        return not prefill.isdisjoint(decode)
 
     def max_model_len(self) -> int:
-        """Smallest of the live workers'; 0 while there is none."""
-        return min((worker.identity.max_model_len for worker in self._workers.values()), default=0)
+        """The largest that a decode worker offers now; of those that only finish, while no other is there; else 0."""
+        decode = [worker for worker in self._workers.values() if worker.identity.role is Role.DECODE]
+        offered = [worker.identity.max_model_len for worker in decode if worker.is_candidate]
+        return max(offered or [worker.identity.max_model_len for worker in decode], default=0)
+
+    def event_age_s(self, worker: LiveWorker) -> float:
+        """Since anything was heard of it."""
+        return self._clock() - worker.last_event_at
 
     async def wait_changed(self) -> None:
         """Until a worker is added or removed, or becomes or ceases to be a candidate."""

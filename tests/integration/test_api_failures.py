@@ -45,7 +45,7 @@ def token(tokenizer, text):
 
 FAILURES = [
     (InvalidInput("bad", "seed"), 400, "invalid_request_error", None, None),
-    (PromptTooLong("too long"), 400, "invalid_request_error", "context_length_exceeded", None),
+    (PromptTooLong(5, 6), 400, "invalid_request_error", "context_length_exceeded", None),
     (TooManyRequests("queue is full"), 429, "rate_limit_error", "rate_limit_exceeded", "1"),
     (NoWorker("none"), 503, "service_unavailable_error", "no_worker", "1"),
     (WorkerLost("lost"), 502, "server_error", "worker_lost", None),
@@ -192,11 +192,60 @@ async def test_too_many_in_flight(tokenizer):
         assert (await http.post(CHAT, json=BODY)).status_code == 200
 
 
-async def test_no_worker_is_registered(tokenizer):
-    pipeline = plays()
+async def test_without_any_worker_routing_decides(tokenizer):
+    """How long a prompt may be is not known yet, so nothing is refused for it here."""
+    pipeline = plays(NoWorker("none"))
     pipeline.max_model_len = 0
     async with serving(pipeline, tokenizer) as url, client(url) as http:
         assert (await http.post(CHAT, json=BODY)).status_code == 503
+        assert (await http.post("/v1/completions", json={"model": MODEL, "prompt": "a"})).status_code == 503
+    chat, text = pipeline.requests
+    assert (chat.may_be_cut, chat.sampling.max_tokens) == (True, 2**31 - 1)
+    assert (text.may_be_cut, text.sampling.max_tokens) == (True, 16)
+
+
+async def test_a_prompt_that_routing_finds_too_long_names_its_parameter(tokenizer):
+    pipeline = plays(PromptTooLong(5, 19))
+    pipeline.max_model_len = 0
+    async with serving(pipeline, tokenizer) as url, client(url) as http:
+        error = (await http.post(CHAT, json=BODY)).json()["error"]
+    assert error["param"] == "messages"
+    assert error["message"] == "This model's maximum context length is 5 tokens, but the prompt has 19."
+
+
+async def test_no_ping_while_a_request_is_held(tokenizer):
+    """The status of a refusal stays true however long the hold was."""
+    held = asyncio.Event()
+    pipeline = ScriptedPipeline(lambda request: [NoWorker("held in vain")], held=held)
+    async with serving(pipeline, tokenizer, ApiSettings(sse_ping_s=0.001)) as url, client(url) as http:
+        asked = asyncio.create_task(http.post(CHAT, json={**BODY, "stream": True}))
+        await until(lambda: pipeline.open_streams == 1)
+        for _ in range(50):
+            await asyncio.sleep(0.001)  # many times the silence that a ping would break
+        held.set()
+        assert (await asked).status_code == 503
+
+
+async def test_of_several_prompts_all_must_be_taken_before_a_ping(tokenizer):
+    """The first prompt is at work and silent, the second is held: nothing is sent, and the refusal has its status."""
+    gate = asyncio.Event()
+    held = asyncio.Event()
+    scripts = {"req-made-0": [gate], "req-made-1": [NoWorker("none")]}
+
+    class SecondHeld(ScriptedPipeline):
+        def open(self, request):
+            self.held = held if request.request_id == "req-made-1" else None
+            return super().open(request)
+
+    pipeline = SecondHeld(lambda request: scripts[request.request_id])
+    body = {"model": MODEL, "prompt": ["a", "b"], "stream": True}
+    async with serving(pipeline, tokenizer, ApiSettings(sse_ping_s=0.001)) as url, client(url) as http:
+        asked = asyncio.create_task(http.post("/v1/completions", json=body))
+        await until(lambda: pipeline.open_streams == 2)
+        for _ in range(50):
+            await asyncio.sleep(0.001)
+        held.set()
+        assert (await asked).status_code == 503
 
 
 async def test_api_keys(tokenizer):

@@ -18,7 +18,7 @@ from kvarn_prefill.service import PrefillService
 from kvarn_proto.v1 import common_pb2
 from kvarn_router.context import DoneEvent, GenerationRequest, StreamEvent
 
-from tests.support.routing_stack import RoutingStack, eventually, routing_stack, tokens_of
+from tests.support.routing_stack import RoutingStack, answers, eventually, routing_stack, tokens_of
 from tests.support.scripted_worker import RENDER
 
 SIMULATED = SimulatedSettings(num_blocks=256, block_size=4, max_model_len=512, cost=CostModel(0.002, 0.0, 0.0))
@@ -94,7 +94,7 @@ async def test_stream_moves_to_another_engine_and_stays_exact(num_choices: int) 
         whole = await stack.collect(ask(num_choices=num_choices, name="whole"))
         events: list[StreamEvent] = []
         async with stack.pipeline.open(ask(num_choices=num_choices, name="moved")) as stream:
-            async for event in stream.events():
+            async for event in answers(stream):
                 events.append(event)
                 if len(events) == 5 * num_choices:
                     victim = stack.decisions.newest_first()[0].decode_worker.worker_id
@@ -112,6 +112,7 @@ async def test_leaving_early_frees_both_engines() -> None:
     async with AsyncExitStack() as exit_stack:
         stack, lives = await started(exit_stack, 1)
         async with stack.pipeline.open(ask(max_tokens=400)) as stream:
+            answer = answers(stream)
             for _ in range(3):
-                await anext(stream.events())
+                await anext(answer)
         await assert_released(*lives)

@@ -10,7 +10,16 @@ from kvarn_router.context import DoneEvent, FinishedEvent, StreamEvent, TokensEv
 from kvarn_router.errors import InvalidInput, NoWorker, TooManyRequests, WorkerLost
 from kvarn_router.stream import StreamLimits
 
-from tests.support.routing_stack import RoutingStack, eventually, make_request, registered, routing_stack, tokens_of
+from tests.support.routing_stack import (
+    ROUTER_ID,
+    RoutingStack,
+    answers,
+    eventually,
+    make_request,
+    registered,
+    routing_stack,
+    tokens_of,
+)
 from tests.support.scripted_worker import (
     Interruption,
     Script,
@@ -52,7 +61,7 @@ async def test_plain_stream_carries_id_peers_and_root() -> None:
         events = await stack.collect(make_request(max_tokens=5))
         assert tokens_of(events) == scripted_output(9, 5)
         assert [type(event) for event in events[-2:]] == [FinishedEvent, DoneEvent]
-        assert one.request_ids == ["r"]
+        assert one.request_ids == [f"r@{ROUTER_ID}"]
         assert len(one.requests[0].root_hash) == 16
         assert stack.table.all()[0].in_flight == 0
 
@@ -104,11 +113,12 @@ async def test_waits_for_the_restarted_worker() -> None:
         await registered(stack, first_life)
         first_life.script = Script(interrupt_at=3, interruption=freeze)
         async with stack.pipeline.open(make_request(max_tokens=6)) as stream:
-            events = [await anext(stream.events()) for _ in range(3)]
+            answer = answers(stream)
+            events = [await anext(answer) for _ in range(3)]
             await server.stop(None)
             second_life = ScriptedWorker("d1", incarnation="life-2", address=first_life.address)
             await exit_stack.enter_async_context(served(second_life))
-            events += [event async for event in stream.events()]
+            events += [event async for event in answer]
         assert tokens_of(events) == scripted_output(9, 6)
         assert isinstance(events[-1], DoneEvent)
         assert events[-1].resumed == 1

@@ -13,7 +13,15 @@ from kvarn_engine.core.sampling import FinishReason, SampledToken, TopLogprob
 from kvarn_router.api.routes import build_api
 from kvarn_router.api.services import Sources
 from kvarn_router.api.settings import ApiSettings
-from kvarn_router.context import DoneEvent, FinishedEvent, GenerationRequest, ModelCard, StreamEvent, TokensEvent
+from kvarn_router.context import (
+    DoneEvent,
+    FinishedEvent,
+    GenerationRequest,
+    ModelCard,
+    PlacedEvent,
+    StreamEvent,
+    TokensEvent,
+)
 from kvarn_router.tokenization import Tokenizer
 from prometheus_client import CollectorRegistry
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors, trainers
@@ -67,6 +75,9 @@ class ScriptedPipeline:
     script: Script
     max_model_len: int = MAX_MODEL_LEN
     ready: bool = True
+    held: asyncio.Event | None = None
+    """Until it is set, no worker takes a request."""
+
     requests: list[GenerationRequest] = field(default_factory=list)
     open_streams: int = 0
     closed_streams: int = 0
@@ -77,7 +88,7 @@ class ScriptedPipeline:
         self.requests.append(request)
         self.open_streams += 1
         try:
-            yield _ScriptedStream(self.script(request), self.stopped)
+            yield _ScriptedStream(self.script(request), self.stopped, self.held)
         finally:
             self.open_streams -= 1
             self.closed_streams += 1
@@ -90,8 +101,9 @@ class ScriptedPipeline:
 
 
 class _ScriptedStream:
-    def __init__(self, steps: Sequence[Step], stopped: list[int]) -> None:
+    def __init__(self, steps: Sequence[Step], stopped: list[int], held: asyncio.Event | None) -> None:
         self._steps = steps
+        self._held = held
         self._stopped = stopped
         self._own_stops: set[int] = set()
 
@@ -100,6 +112,10 @@ class _ScriptedStream:
         self._own_stops.add(choice)
 
     async def events(self) -> AsyncIterator[StreamEvent]:
+        if self._held is not None:
+            await self._held.wait()
+        if not self._steps or not isinstance(self._steps[0], Exception):
+            yield PlacedEvent("decode-0")
         for step in self._steps:
             await asyncio.sleep(0)
             if isinstance(step, Exception):

@@ -4,6 +4,7 @@ Wraps the router that `routes.build_api` makes. The only place in the API half t
 error that leaves it would reach the client as a broken connection.
 """
 
+import asyncio
 import hashlib
 import hmac
 import logging
@@ -16,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kvarn_router.api.errors import CLIENT_GONE_STATUS, ClientGone, ErrorAnswer, answer_for
 from kvarn_router.api.metrics import ApiMetrics
-from kvarn_router.errors import Unauthorized
+from kvarn_router.errors import NoWorker, Unauthorized
 
 _log = logging.getLogger("kvarn.api")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
@@ -102,6 +103,11 @@ class Edge:
             await self._app(scope, receive, exchange.send)
         except ClientGone:
             return CLIENT_GONE_STATUS
+        except asyncio.CancelledError:
+            # Only the server cancels an exchange: the process ends, and the time for running answers is over.
+            answer = answer_for(NoWorker("The router is shutting down: send the request again."))
+            await exchange.fail(answer)
+            return answer.status
         except Exception as error:  # noqa: BLE001  process edge
             answer = answer_for(error)
             context = {"request_id": request_id_of(scope), "status": answer.status, "error": type(error).__name__}

@@ -11,7 +11,7 @@ from kvarn_router.api.choices import ChoiceDelta, TokenLogprob
 from kvarn_router.api.edge import request_id_of, tenant_of
 from kvarn_router.api.exchange import read_fields, send_json, until_disconnect
 from kvarn_router.api.fields import Fields
-from kvarn_router.api.generation import Usage, generate, plan_requests
+from kvarn_router.api.generation import Sink, Usage, generate, plan_requests
 from kvarn_router.api.requests import Job
 from kvarn_router.api.services import Services
 from kvarn_router.api.shapes import AnswerShape, FinishedChoice, Head, Payload
@@ -45,15 +45,17 @@ class GenerationEndpoint:
         settings = self._services.settings
         writer = SseWriter(send, settings.sse_ping_s, settings.send_timeout_s)
         chunks = _Chunks(self._shape, job, head, writer)
+        sink = Sink(chunks.emit, writer.allow_pings)
         async with writer.pinging():
-            usage = await generate(self._services.pipeline, self._services.tokenizer, job, requests, chunks.emit)
+            usage = await generate(self._services.pipeline, self._services.tokenizer, job, requests, sink)
         if job.common.include_usage:
             await writer.event(self._shape.usage_chunk(head, usage))
         await writer.done()
 
     async def _whole(self, job: Job, requests: tuple[GenerationRequest, ...], head: Head, send: Send) -> None:
         collected = _Collected(job)
-        usage: Usage = await generate(self._services.pipeline, self._services.tokenizer, job, requests, collected.emit)
+        sink = Sink(collected.emit, lambda: None)
+        usage: Usage = await generate(self._services.pipeline, self._services.tokenizer, job, requests, sink)
         await send_json(send, self._shape.whole(head, collected.choices(), usage))
 
 

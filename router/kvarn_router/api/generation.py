@@ -17,14 +17,27 @@ from kvarn_router.context import (
     FinishedEvent,
     GenerationRequest,
     Pipeline,
+    PlacedEvent,
     StreamEvent,
     TokensEvent,
     TokenStream,
 )
-from kvarn_router.errors import InvalidInput, NoWorker, PromptTooLong, RouterError, WorkerLost
+from kvarn_router.errors import InvalidInput, PromptTooLong, RouterError, WorkerLost
 from kvarn_router.tokenization import Tokenizer
 
 Emit = Callable[[ChoiceDelta], Awaitable[None]]
+
+_NO_LIMIT = 2**31 - 1
+"""Output limit of a request that names none, while no worker has told how long its sequences may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """Where a job's progress goes."""
+
+    emit: Emit
+    on_placed: Callable[[], None]
+    """Called once, when a worker has been found for every prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +48,8 @@ class Usage:
 
 
 def plan_requests(job: Job, request_id: RequestId, salt: str, max_model_len: int) -> tuple[GenerationRequest, ...]:
-    """One request for each prompt. Raises before anything runs when one of them does not fit."""
-    if max_model_len <= 0:
-        raise NoWorker("No worker serves the model at the moment.")
+    """One request for each prompt. Raises before anything runs when one of them fits no worker that is known of; with
+    `max_model_len` 0 there is none yet, and routing decides once there is."""
     single = len(job.prompts) == 1
     return tuple(
         GenerationRequest(
@@ -47,6 +59,7 @@ def plan_requests(job: Job, request_id: RequestId, salt: str, max_model_len: int
             num_choices=job.common.num_choices,
             priority=job.common.priority,
             cache_salt=salt,
+            may_be_cut=not job.common.sampling.max_tokens,
         )
         for position, prompt in enumerate(job.prompts)
     )
@@ -56,11 +69,9 @@ def _max_tokens(job: Job, prompt: Prompt, max_model_len: int) -> int:
     length, wanted = len(prompt.tokens), job.common.sampling.max_tokens
     if length == 0:
         raise InvalidInput("The prompt has no tokens.", job.prompt_field)
-    room = max_model_len - length
+    room = max_model_len - length if max_model_len > 0 else _NO_LIMIT
     if room < max(wanted, 1):
-        asked = f" and {wanted} tokens of output were asked for" if wanted else ""
-        message = f"This model's maximum context length is {max_model_len} tokens, but the prompt has {length}{asked}."
-        raise PromptTooLong(message, job.prompt_field)
+        raise PromptTooLong(max_model_len, length, wanted, job.prompt_field)
     limit = wanted or min(job.default_max_tokens or room, room)
     if job.common.sampling.min_tokens > limit:
         message = f"Invalid value for 'min_tokens': must be at most the output limit of {limit}."
@@ -69,10 +80,13 @@ def _max_tokens(job: Job, prompt: Prompt, max_model_len: int) -> int:
 
 
 async def generate(
-    pipeline: Pipeline, tokenizer: Tokenizer, job: Job, requests: tuple[GenerationRequest, ...], emit: Emit
+    pipeline: Pipeline, tokenizer: Tokenizer, job: Job, requests: tuple[GenerationRequest, ...], sink: Sink
 ) -> Usage:
     """Ends when every choice has finished. Cancelling it, or an error of one prompt, ends all of them."""
-    runs = [_PromptRun(pipeline, tokenizer, job, position, request, emit) for position, request in enumerate(requests)]
+    places = _Places(len(requests), sink)
+    runs = [
+        _PromptRun(pipeline, tokenizer, job, position, request, places) for position, request in enumerate(requests)
+    ]
     if len(runs) == 1:
         await runs[0].run()
     else:
@@ -94,6 +108,21 @@ async def _run_all(runs: list["_PromptRun"]) -> None:
         raise (known or failures.exceptions[0]) from failures
 
 
+class _Places:
+    """Prompts that no worker has taken yet."""
+
+    def __init__(self, num_prompts: int, sink: Sink) -> None:
+        self._missing = set(range(num_prompts))
+        self._sink = sink
+        self.emit = sink.emit
+
+    def placed(self, position: int) -> None:
+        if position in self._missing:
+            self._missing.discard(position)
+            if not self._missing:
+                self._sink.on_placed()
+
+
 class _PromptRun:
     def __init__(
         self,
@@ -102,10 +131,12 @@ class _PromptRun:
         job: Job,
         position: int,
         request: GenerationRequest,
-        emit: Emit,
+        places: _Places,
     ) -> None:
         self._pipeline = pipeline
-        self._emit = emit
+        self._places = places
+        self._position = position
+        self._prompt_field = job.prompt_field
         self.request = request
         self.cached_tokens = 0
         first, echo = position * request.num_choices, len(job.prompts[position].echo)
@@ -115,9 +146,18 @@ class _PromptRun:
         ]
 
     async def run(self) -> None:
+        try:
+            await self._run()
+        except PromptTooLong as error:
+            error.param = error.param or self._prompt_field
+            raise
+
+    async def _run(self) -> None:
         async with self._pipeline.open(self.request) as stream, _closing(stream.events()) as events:
             async for event in events:
-                if isinstance(event, TokensEvent):
+                if isinstance(event, PlacedEvent):
+                    self._places.placed(self._position)
+                elif isinstance(event, TokensEvent):
                     await self._on_tokens(stream, event)
                 elif isinstance(event, FinishedEvent):
                     await self._on_finished(event)
@@ -134,12 +174,12 @@ class _PromptRun:
         delta = choice.add(event.tokens)
         if choice.is_finished:
             stream.stop_choice(event.choice)
-        await self._emit(delta)
+        await self._places.emit(delta)
 
     async def _on_finished(self, event: FinishedEvent) -> None:
         choice = self.choices[event.choice]
         if not choice.is_finished:
-            await self._emit(choice.finish(event.reason))
+            await self._places.emit(choice.finish(event.reason))
 
 
 @asynccontextmanager

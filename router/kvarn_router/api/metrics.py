@@ -21,8 +21,16 @@ _PATHS = frozenset(
         "/metrics",
     }
 )
-_LATENCY_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
-_GAP_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
+_LATENCY_S = (
+    *(0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75),
+    *(1, 1.5, 2, 3, 4, 5, 7.5, 10, 15, 20, 30, 60, 120),
+)
+"""Dense where objectives lie: a percentile is known no better than the bucket it falls into."""
+
+_GAP_S = (
+    *(0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05, 0.075),
+    *(0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2.5, 5, 10, 30, 60),
+)
 
 
 @dataclass(slots=True)
@@ -39,7 +47,7 @@ class ApiMetrics:
         )
         self._open = Gauge("kvarn_api_requests_in_flight", "HTTP requests being answered.", registry=registry)
         self.ttft = Histogram(
-            "kvarn_api_ttft_seconds", "From routing to the first token.", registry=registry, buckets=_LATENCY_S
+            "kvarn_api_ttft_seconds", "To the first token, a hold included.", registry=registry, buckets=_LATENCY_S
         )
         self.itl = Histogram("kvarn_api_itl_seconds", "Between tokens of a choice.", registry=registry, buckets=_GAP_S)
         self.tokens = Counter("kvarn_api_output_tokens", "Tokens received from workers.", registry=registry)
@@ -102,7 +110,9 @@ class _MeteredStream:
                 if not last:
                     self._metrics.ttft.observe(now - self._started)
                 elif event.choice in last:
-                    self._metrics.itl.observe((now - last[event.choice]) / len(event.tokens))
+                    gap = (now - last[event.choice]) / len(event.tokens)
+                    for _ in event.tokens:
+                        self._metrics.itl.observe(gap)
                 last[event.choice] = now
                 self._metrics.tokens.inc(len(event.tokens))
             yield event

@@ -17,13 +17,15 @@ _HEADERS = (
 
 
 class SseWriter:
-    """The first byte commits the status, so nothing is sent before there is an event or a silence to break."""
+    """The first byte commits the status, so nothing is sent before there is an event, or a worker is at work and its
+    silence is to be broken."""
 
     def __init__(self, send: Send, ping_s: float, send_timeout_s: float) -> None:
         self._send = send
         self._ping_s = ping_s
         self._send_timeout_s = send_timeout_s
         self._started = False
+        self._may_ping = asyncio.Event()
         self._last_sent = asyncio.get_running_loop().time()
         self._lock = asyncio.Lock()
 
@@ -31,6 +33,11 @@ class SseWriter:
         """Several payloads go out as one write."""
         texts = (json.dumps(payload, ensure_ascii=False, separators=(",", ":")) for payload in payloads)
         await self._write("".join(f"data: {text}\n\n" for text in texts).encode("utf-8"))
+
+    def allow_pings(self) -> None:
+        """The request is no longer held: its silence counts from now on."""
+        self._last_sent = asyncio.get_running_loop().time()
+        self._may_ping.set()
 
     async def done(self) -> None:
         await self._write(b"data: [DONE]\n\n", more=False)
@@ -46,6 +53,7 @@ class SseWriter:
 
     async def _ping(self) -> None:
         loop = asyncio.get_running_loop()
+        await self._may_ping.wait()
         while True:
             silence = loop.time() - self._last_sent
             if silence >= self._ping_s:
@@ -65,5 +73,6 @@ class SseWriter:
     async def _send_now(self, body: bytes, more: bool) -> None:
         if not self._started:
             self._started = True
+            self._may_ping.set()
             await self._send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
         await self._send({"type": "http.response.body", "body": body, "more_body": more})

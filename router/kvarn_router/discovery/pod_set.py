@@ -1,13 +1,16 @@
 """The pods of a selector, as endpoints. Pure: fed with what the API server sends, in its JSON. Used by the pod watcher.
 
 A pod is listed from the moment it has an address until it is deleted or has ended. It gets new work only while it is
-Ready and not Terminating. Its UID is its identity: an address comes back with another pod.
+Ready, not Terminating and not marked as draining. Its UID is its identity: an address comes back with another pod.
 """
 
 from collections.abc import Iterable
 from typing import Any
 
 from kvarn_router.discovery.endpoint import Endpoint, EndpointKey
+
+DRAINING_ANNOTATION = "kvarn.dev/draining"
+"""The operator's, or a person's: whatever its value, a pod that carries it gets no new work."""
 
 _ENDED = ("Succeeded", "Failed")
 """Nothing runs in these, and their address may belong to another pod by now."""
@@ -52,7 +55,9 @@ def endpoint_of(pod: Any, port_name: str) -> Endpoint | None:
     conditions = status.get("conditions") or ()
     ready = any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return Endpoint(EndpointKey(metadata["uid"]), address, draining=not ready or "deletionTimestamp" in metadata)
+    marked = DRAINING_ANNOTATION in (metadata.get("annotations") or {})
+    draining = marked or not ready or "deletionTimestamp" in metadata
+    return Endpoint(EndpointKey(metadata["uid"]), address, draining)
 
 
 def _port_of(pod: Any, port_name: str) -> int | None:

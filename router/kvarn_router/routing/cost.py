@@ -15,6 +15,9 @@ class WorkerView:
     cached_blocks: int
     """Leading blocks of the request expected there."""
 
+    cached_tokens: int
+    """The same in tokens, so that workers of different block sizes can be compared."""
+
     in_flight: int
     """Requests this router has on the worker; counted at selection, so it is never late."""
 

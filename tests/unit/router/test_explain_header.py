@@ -4,15 +4,15 @@ from kvarn_engine.core.ids import Incarnation, RequestId, WorkerId
 from kvarn_router.decisions import DecisionLog
 from kvarn_router.explain_header import ExplainHeader
 from kvarn_router.routing.cost import SaturationLimits, WorkerView
-from kvarn_router.routing.policy import choose
+from kvarn_router.routing.policy import LayoutViews, choose
 from starlette.types import Message, Receive, Scope, Send
 
 
 def log_with(*names: str) -> DecisionLog:
     log = DecisionLog(8)
     for number, name in enumerate(names):
-        view = WorkerView(Incarnation(f"life-{number}"), WorkerId(f"d{number}"), 0, 0, 0, 0, 0, 0.0)
-        decision = choose(RequestId(name), 1, (view,), (), SaturationLimits())
+        view = WorkerView(Incarnation(f"life-{number}"), WorkerId(f"d{number}"), 0, 0, 0, 0, 0, 0, 0.0)
+        decision = choose(RequestId(name), [LayoutViews("layout", 16, 1, (view,), ())], SaturationLimits())
         assert decision is not None
         log.add(decision)
     return log

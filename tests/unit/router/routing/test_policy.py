@@ -1,10 +1,11 @@
 """Which worker a request goes to, and why."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from kvarn_engine.core.ids import Incarnation, RequestId, WorkerId
 from kvarn_router.routing.cost import SaturationLimits, WorkerView
-from kvarn_router.routing.policy import Decision, choose
+from kvarn_router.routing.policy import Decision, LayoutViews, choose
 
 LIMITS = SaturationLimits(max_in_flight=4, max_waiting=2, max_kv_usage=0.9)
 REQUEST = RequestId("req")
@@ -15,6 +16,7 @@ def view(name: str, cached: int = 0, in_flight: int = 0) -> WorkerView:
         incarnation=Incarnation(f"{name}-1"),
         worker_id=WorkerId(name),
         cached_blocks=cached,
+        cached_tokens=cached * 16,
         in_flight=in_flight,
         in_flight_tokens=0,
         waiting=0,
@@ -23,14 +25,65 @@ def view(name: str, cached: int = 0, in_flight: int = 0) -> WorkerView:
     )
 
 
+def layout(
+    name: str, decode: Sequence[WorkerView], prefill: Sequence[WorkerView] = (), block_size: int = 16
+) -> LayoutViews:
+    return LayoutViews(name, block_size, 8 * 16 // block_size, decode, prefill)
+
+
 def decide(*decode: WorkerView, prefill: tuple[WorkerView, ...] = (), request: RequestId = REQUEST) -> Decision:
-    decision = choose(request, 8, decode, prefill, LIMITS)
+    decision = choose(request, [layout("one", decode, prefill)], LIMITS)
     assert decision is not None
     return decision
 
 
 def test_no_decode_worker_is_no_decision() -> None:
-    assert choose(REQUEST, 8, (), (view("p"),), LIMITS) is None
+    assert choose(REQUEST, [layout("one", (), (view("p"),))], LIMITS) is None
+    assert choose(REQUEST, [], LIMITS) is None
+
+
+def test_peers_come_from_the_layout_of_the_decode_worker() -> None:
+    old = layout("old", (view("d-old", cached=1),), (view("p-old", cached=7),))
+    new = layout("new", (view("d-new", cached=2),), (view("p-new"),))
+    for layouts in ([old, new], [new, old]):
+        decision = choose(REQUEST, layouts, LIMITS)
+        assert decision is not None
+        assert decision.decode_worker.worker_id == "d-new"
+        assert decision.prefill_peers == ("p-new-1",)
+        assert decision.layout.fingerprint == "new"
+        assert [ranked.view.worker_id for ranked in decision.decode] == ["d-new", "d-old"]
+
+
+def test_a_pair_comes_before_a_decode_worker_alone() -> None:
+    pair = layout("old", (view("busy", in_flight=9),), (view("p"),))
+    alone = layout("new", (view("lone", cached=8),))
+    decision = choose(REQUEST, [alone, pair], LIMITS)
+    assert decision is not None
+    assert decision.decode_worker.worker_id == "busy"
+    assert "lone cached=8 in_flight=0 waiting=0, no prefill worker of its layout" in decision.explain()
+
+
+def test_without_any_pair_a_decode_worker_goes_alone() -> None:
+    decision = choose(REQUEST, [layout("new", (view("lone"),)), layout("old", (), (view("p"),))], LIMITS)
+    assert decision is not None
+    assert decision.decode_worker.worker_id == "lone"
+    assert decision.prefill_peers == ()
+
+
+def test_block_sizes_are_compared_in_tokens() -> None:
+    small = layout("small", (replace(view("s", cached=3), cached_tokens=24),), (view("p"),), block_size=8)
+    large = layout("large", (replace(view("l", cached=2), cached_tokens=32),), (view("q"),))
+    decision = choose(REQUEST, [small, large], LIMITS)
+    assert decision is not None
+    assert decision.decode_worker.worker_id == "l"
+    assert decision.predicted_tokens == 32
+
+
+def test_a_moved_request_of_several_choices_has_no_peers() -> None:
+    decision = choose(REQUEST, [layout("one", (view("d"),), (view("p"),))], LIMITS, use_peers=False)
+    assert decision is not None
+    assert decision.prefill_peers == ()
+    assert not decision.decode[0].is_alone
 
 
 def test_longest_prefix_wins_over_load() -> None:
