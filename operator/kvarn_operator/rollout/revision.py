@@ -21,8 +21,7 @@ from kvarn_operator.scaling.spec import Role
 _REVISION_LENGTH = 10
 _PAIRING_LENGTH = 8
 
-_LAYOUT_ARGS = frozenset({"attention", "block-size", "device", "dtype", "engine", "model", "model-revision"})
-"""Flags in `template.args` that may change the layout or which model it is of."""
+_SETTING_PREFIX = "KVARN_"
 
 
 def pod_revision(spec: ModelServiceSpec, role: Role, defaults: OperatorDefaults) -> str:
@@ -51,14 +50,19 @@ def pool_spec(spec: ModelServiceSpec, role: Role) -> Pool:
 
 
 def _side(template: PodTemplate, defaults: OperatorDefaults) -> dict[str, object]:
-    args = sorted((name, value) for name, value in template.args if name in _LAYOUT_ARGS)
-    return {"image": worker_image(template, defaults), "args": [list(arg) for arg in args]}
+    """Any flag may matter, and a variable of that name is one."""
+    variables = [each for each in template.env if each["name"].startswith(_SETTING_PREFIX)]
+    return {
+        "image": worker_image(template, defaults),
+        "args": sorted(list(arg) for arg in template.args),
+        "env": sorted(variables, key=lambda each: str(each["name"])),
+    }
 
 
 def _used_defaults(template: PodTemplate, defaults: OperatorDefaults) -> dict[str, object]:
     """Of the operator's settings, those that the template leaves to it; unset ones are left out."""
     used: dict[str, object] = {
-        "worker_image": "" if template.image.reference else defaults.worker_image,
+        "worker_image": "" if worker_image(template, OperatorDefaults("")) else defaults.worker_image,
         "image_pull_policy": "" if template.image.pull_policy else defaults.image_pull_policy,
         "image_pull_secrets": list(defaults.image_pull_secrets),
         "tls_secret": defaults.tls_secret,
