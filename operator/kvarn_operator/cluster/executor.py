@@ -1,0 +1,218 @@
+"""Carries out what a reconcile asked for, in order. What the server answers goes into the mirror at once.
+
+Leadership is asked before every call. The first failure stops what acts; what only reports (status, Events) still goes
+out unless the server is out of reach, so that a refusal can be seen. Owned by the controller, for one model at a time.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Protocol
+
+from kvarn_operator.cluster.api import Api
+from kvarn_operator.cluster.election import Leadership
+from kvarn_operator.cluster.errors import (
+    AlreadyExists,
+    ClusterError,
+    Conflict,
+    NotFound,
+    NotLeading,
+    Refused,
+    Unavailable,
+)
+from kvarn_operator.cluster.event_recorder import EventRecorder, Notice
+from kvarn_operator.cluster.kinds import POD, WORKER_POOL, Kind, kind_named, kind_of
+from kvarn_operator.cluster.mirror import Mirror, Resource, ServiceKey, Source
+from kvarn_operator.reconcile.actions import (
+    Action,
+    Apply,
+    Body,
+    Cordon,
+    CreatePod,
+    DeletePod,
+    EmitEvent,
+    Plan,
+    SetReplicas,
+    Uncordon,
+    WriteStatus,
+)
+from kvarn_operator.resources.labels import (
+    APPLY_MANAGER,
+    DRAIN_REASON_ANNOTATION,
+    DRAINING_ANNOTATION,
+    POOL_LABEL,
+    SEEDED_REPLICAS_ANNOTATION,
+    STATUS_MANAGER,
+)
+from kvarn_operator.scaling.spec import PoolName
+
+logger = logging.getLogger("kvarn.operator.executor")
+
+
+class Meter(Protocol):
+    def acted(self, action: str, succeeded: bool) -> None: ...
+
+
+class Executor:
+    def __init__(self, api: Api, mirror: Mirror, recorder: EventRecorder, leadership: Leadership, meter: Meter) -> None:
+        self._api = api
+        self._mirror = mirror
+        self._recorder = recorder
+        self._leadership = leadership
+        self._meter = meter
+        self._refused: dict[ServiceKey, dict[PoolName, str]] = {}
+
+    def refused(self, key: ServiceKey) -> Mapping[PoolName, str]:
+        """Why pods of these pools were refused the last time."""
+        return dict(self._refused.get(key, {}))
+
+    async def carry_out(self, key: ServiceKey, plan: Plan) -> bool:
+        """Whether anything but Events was written. Raises the first ClusterError."""
+        self._refused.pop(key, None)  # told anew by the creations of this plan
+        first: ClusterError | None = None
+        wrote = False
+        for action in plan.actions:
+            if first is not None and not self._goes_on(key, first, action):
+                continue
+            try:
+                await self._carry_out(key, action)
+                wrote = wrote or not isinstance(action, EmitEvent)
+            except (NotLeading, Unavailable):
+                raise
+            except ClusterError as error:
+                first = first or error
+        if first is not None:
+            raise first
+        return wrote
+
+    async def _carry_out(self, key: ServiceKey, action: Action) -> None:
+        self._leadership.check()
+        name = type(action).__name__
+        try:
+            await self._act(key, action)
+        except ClusterError:
+            self._meter.acted(name, succeeded=False)
+            raise
+        self._meter.acted(name, succeeded=True)
+        if not isinstance(action, WriteStatus | EmitEvent):
+            logger.info("done", extra={"model": "/".join(key), "action": name, "object": _target(action)})
+
+    async def _act(self, key: ServiceKey, action: Action) -> None:
+        match action:
+            case Apply():
+                kind = kind_of(action.body)
+                self._take_over(kind, await self._api.apply(kind, action.body, APPLY_MANAGER))
+            case SetReplicas():
+                body = replicas_body(key.namespace, self._mirror.find(key, WORKER_POOL, action.pool), action)
+                self._take_over(WORKER_POOL, await self._api.apply(WORKER_POOL, body, action.manager))
+            case CreatePod():
+                await self._create(key, action.body)
+            case Cordon():
+                marks = {DRAINING_ANNOTATION: action.since, DRAIN_REASON_ANNOTATION: action.reason}
+                await self._annotate(key, action.pod, action.uid, marks)
+            case Uncordon():
+                no_marks = {DRAINING_ANNOTATION: None, DRAIN_REASON_ANNOTATION: None}
+                await self._annotate(key, action.pod, action.uid, no_marks)
+            case DeletePod():
+                await self._delete(key, action)
+            case WriteStatus():
+                await self._write_status(key, action)
+            case EmitEvent():
+                await self._emit(key, action)
+
+    def _take_over(self, kind: Kind, written: Resource) -> None:
+        self._mirror.put(kind, written, Source.OWN_WRITE)
+
+    async def _create(self, key: ServiceKey, body: Body) -> None:
+        try:
+            created = await self._api.create(POD, key.namespace, body, APPLY_MANAGER)
+        except AlreadyExists:
+            created = await self._existing(key, body)
+        except Refused as error:
+            await self._refuse(key, _pool_of(body), str(error))
+            raise
+        self._take_over(POD, created)
+
+    async def _existing(self, key: ServiceKey, body: Body) -> Resource:
+        """A repeated creation is done already, unless the name is somebody else's. Raises Refused then."""
+        name = body["metadata"]["name"]
+        found: Resource = await self._api.get(POD, key.namespace, name)
+        wanted = {owner["uid"] for owner in body["metadata"]["ownerReferences"]}
+        owners = {owner["uid"] for owner in found["metadata"].get("ownerReferences") or ()}
+        if not wanted & owners:
+            raise Conflict(f"pod {name} exists and is not owned by the pool that needs this name")
+        return found
+
+    async def _refuse(self, key: ServiceKey, pool: PoolName, why: str) -> None:
+        self._refused.setdefault(key, {})[pool] = why
+        if (about := self._mirror.find(key, WORKER_POOL, pool)) is not None:
+            await self._recorder.record(about, Notice("PodRefused", why, warning=True))
+
+    async def _annotate(self, key: ServiceKey, pod: str, uid: str, marks: Mapping[str, str | None]) -> None:
+        body = {"metadata": {"uid": uid, "annotations": dict(marks)}}
+        try:
+            self._take_over(POD, await self._api.merge(POD, key.namespace, pod, body, APPLY_MANAGER))
+        except NotFound:
+            self._mirror.remove(uid)
+
+    async def _delete(self, key: ServiceKey, action: DeletePod) -> None:
+        try:
+            answer = await self._api.delete(POD, key.namespace, action.pod, action.uid)
+        except (NotFound, Conflict):
+            # The name is free or another pod's: this one is gone.
+            self._mirror.remove(action.uid)
+            return
+        if answer.get("kind") == "Pod" and "deletionTimestamp" in answer["metadata"]:
+            self._take_over(POD, answer)
+        else:
+            self._mirror.remove(action.uid)
+
+    async def _write_status(self, key: ServiceKey, action: WriteStatus) -> None:
+        kind = kind_named(action.kind)
+        metadata = {"namespace": key.namespace, "name": action.name}
+        body = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, "status": action.status}
+        try:
+            self._take_over(kind, await self._api.apply(kind, body, STATUS_MANAGER, "status"))
+        except NotFound:
+            return  # deleted in the meantime: nobody is left to read it
+
+    async def _emit(self, key: ServiceKey, action: EmitEvent) -> None:
+        about = self._mirror.find(key, kind_named(action.kind), action.name)
+        if about is not None:
+            await self._recorder.record(about, Notice(action.reason, action.message, action.warning))
+
+    def _goes_on(self, key: ServiceKey, failure: ClusterError, action: Action) -> bool:
+        """After a refused pod the other pool still gets its own: one quota must not starve both for ever."""
+        if isinstance(action, CreatePod) and isinstance(failure, Refused):
+            return _pool_of(action.body) not in self.refused(key)
+        return isinstance(action, WriteStatus | EmitEvent)
+
+
+def _pool_of(pod: Body) -> PoolName:
+    return PoolName(pod["metadata"]["labels"][POOL_LABEL])
+
+
+def replicas_body(namespace: str, pool: Resource | None, action: SetReplicas) -> Body:
+    """The UID makes it a change of the pool that was seen, never the creation of another one."""
+    metadata: dict[str, object] = {"namespace": namespace, "name": action.pool}
+    if pool is not None:
+        metadata["uid"] = pool["metadata"]["uid"]
+    if action.seeded is not None:
+        metadata["annotations"] = {SEEDED_REPLICAS_ANNOTATION: str(action.seeded)}
+    return {
+        "apiVersion": WORKER_POOL.api_version,
+        "kind": WORKER_POOL.name,
+        "metadata": metadata,
+        "spec": {"replicas": action.replicas},
+    }
+
+
+def _target(action: Action) -> str:
+    match action:
+        case Apply() | CreatePod():
+            return str(action.body["metadata"]["name"])
+        case SetReplicas():
+            return f"{action.pool}={action.replicas}"
+        case Cordon() | Uncordon() | DeletePod():
+            return action.pod
+        case _:
+            return ""
