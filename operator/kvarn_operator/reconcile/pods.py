@@ -1,0 +1,112 @@
+"""What happens to a pool's pods: create, give work back, cordon, delete. In this order, so that nothing goes too early.
+
+Called by `service` with the numbers that `rolling` found. Cordon -> drain -> delete: a victim gets no new work first,
+goes when nothing is in flight or its time is over, and comes back if it is needed before that.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kvarn_operator.objects.pod import build_pod
+from kvarn_operator.reconcile.actions import Action, Cordon, CreatePod, DeletePod, EmitEvent, Uncordon
+from kvarn_operator.reconcile.observed import OperatorDefaults, Readings
+from kvarn_operator.reconcile.pool_view import OPERATOR_DRAINS, PoolView, in_flight, serves_nothing
+from kvarn_operator.reconcile.rolling import PoolChange, Victim
+from kvarn_operator.reconcile.timestamps import rfc3339
+from kvarn_operator.resources.model_service import ModelService
+from kvarn_operator.resources.names import pod_name
+from kvarn_operator.resources.worker_pool import WorkerPod
+from kvarn_operator.scaling.observation import PodPhase
+
+SETTLE_S = 2.0
+"""A reading says nothing about a drain until routers have heard of it through their watch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    service: ModelService
+    readings: Readings
+    defaults: OperatorDefaults
+    now: float
+
+
+def pod_actions(view: PoolView, change: PoolChange, context: Context) -> Iterator[Action]:
+    returning = _returning(view, change)
+    yield from (DeletePod(pod.name, pod.uid) for pod in view.pods.ended)
+    yield from (Uncordon(pod.name, pod.uid) for pod in returning)
+    updated = sum(pod.revision == view.revision for pod in returning)
+    for index in _free_indices(view, change.create - updated):
+        yield CreatePod(build_pod(context.service, view.resource, index, context.defaults))
+    for victim in change.victims:
+        yield from _retired(victim, view, context)
+    for pod in view.pods.draining:
+        if pod not in returning and _may_go(pod, view, context):
+            yield from _told(pod, view, context)
+            yield DeletePod(pod.name, pod.uid)
+
+
+def _returning(view: PoolView, change: PoolChange) -> tuple[WorkerPod, ...]:
+    """Cordoned by the operator and needed again: instead of new pods, or because nothing else of the pool serves."""
+    cordoned = sorted(
+        (pod for pod in view.pods.draining if pod.drain_reason in OPERATOR_DRAINS and not pod.ended),
+        key=lambda pod: (not pod.ready, pod.name),
+    )
+    chosen = [pod for pod in cordoned if pod.revision == view.revision][: change.create]
+    serves = view.pods.ready or any(pod.ready for pod in chosen)
+    if view.desired > 0 and not serves:
+        chosen += [pod for pod in cordoned if pod.ready and pod not in chosen][:1]
+    return tuple(chosen)
+
+
+def _free_indices(view: PoolView, count: int) -> Iterator[int]:
+    """The lowest, so that a creation that is not seen yet is asked for again under the same name."""
+    taken = {pod.name for pod in view.pods.all}
+    index = 0
+    while count > 0:
+        if pod_name(view.resource.name, view.revision, index) not in taken:
+            yield index
+            count -= 1
+        index += 1
+
+
+def _retired(victim: Victim, view: PoolView, context: Context) -> Iterator[Action]:
+    pod, reason = victim.pod, victim.reason
+    if serves_nothing(pod, context.readings):
+        yield DeletePod(pod.name, pod.uid)
+        return
+    yield Cordon(pod.name, pod.uid, rfc3339(context.now), reason)
+    flying = in_flight(pod, context.readings)
+    work = "an unknown number of requests" if flying is None else f"{flying} requests"
+    message = (
+        f"{pod.name} gets no new work ({reason}); it has {work} in flight and goes when they are done,"
+        f" at the latest after {view.spec.drain.timeout_s:g} s"
+    )
+    yield EmitEvent("WorkerPool", view.resource.name, "VictimChosen", message)
+
+
+def _may_go(pod: WorkerPod, view: PoolView, context: Context) -> bool:
+    if serves_nothing(pod, context.readings) or _is_overdue(pod, view, context.now):
+        return True
+    reading = context.readings.workers.get(pod.name)
+    assert pod.draining_since is not None
+    if reading is None or reading.in_flight > 0 or reading.metrics.at < pod.draining_since + SETTLE_S:
+        return False
+    return pod.drain_reason in OPERATOR_DRAINS or _is_replaced(view.pods.active, view.desired)
+
+
+def _is_replaced(active: Sequence[WorkerPod], desired: int) -> bool:
+    """What a user drains waits for its replacement, unless that one may be waiting for this pod's place."""
+    ready = sum(pod.ready for pod in active)
+    return ready >= desired or any(pod.phase is PodPhase.UNSCHEDULABLE for pod in active)
+
+
+def _is_overdue(pod: WorkerPod, view: PoolView, now: float) -> bool:
+    return pod.draining_since is not None and now - pod.draining_since >= view.spec.drain.timeout_s
+
+
+def _told(pod: WorkerPod, view: PoolView, context: Context) -> Iterator[Action]:
+    flying = in_flight(pod, context.readings)
+    if _is_overdue(pod, view, context.now) and flying != 0 and not serves_nothing(pod, context.readings):
+        work = "requests that it does not tell" if flying is None else f"{flying} requests"
+        message = f"{pod.name} still has {work} in flight after {view.spec.drain.timeout_s:g} s; they move to others"
+        yield EmitEvent("WorkerPool", view.resource.name, "DrainTimedOut", message, warning=True)

@@ -1,0 +1,54 @@
+"""Who keeps writing a pool's `replicas`, and whether they fight. History lives in `status.scaling.writers`.
+
+A hand-over from one writer to another is no fight; going back and forth is. In SLO mode a person's write is an
+override (shown with its end), but a controller that writes again and again fights the planner.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kvarn_operator.scaling.observation import ReplicasWrite
+from kvarn_operator.scaling.spec import ScalingMode
+
+WINDOW_S = 600.0
+KEPT = 6
+
+_PEOPLE = ("kubectl", "kvarn", "k9s", "Mozilla", "dashboard")
+"""How the managers of tools begin that act only when a person asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    writer: str
+    at: float
+
+
+def remembered(saved: Any, write: ReplicasWrite | None) -> tuple[Write, ...]:
+    """The last foreign writes, oldest first."""
+    known = tuple(_known(saved))
+    if write is None or not write.foreign or (known and known[-1] == Write(write.writer, write.at)):
+        return known
+    return (*known, Write(write.writer, write.at))[-KEPT:]
+
+
+def fighters(writes: tuple[Write, ...], mode: ScalingMode, now: float) -> tuple[str, ...]:
+    """Names of those who fight, sorted; empty when nobody does."""
+    recent = [write.writer for write in writes if now - write.at <= WINDOW_S]
+    turns = [name for name, before in zip(recent, [None, *recent], strict=False) if name != before]
+    if len(turns) >= 3:
+        return tuple(sorted(set(turns)))
+    controllers = [name for name in recent if not name.startswith(_PEOPLE)]
+    if mode is ScalingMode.SLO and len(controllers) >= 2:
+        return tuple(sorted(set(controllers)))
+    return ()
+
+
+def writers_json(writes: tuple[Write, ...]) -> list[Mapping[str, Any]]:
+    return [{"writer": write.writer, "at": write.at} for write in writes]
+
+
+def _known(saved: Any) -> Iterator[Write]:
+    for item in saved if isinstance(saved, list | tuple) else ():
+        if isinstance(item, Mapping) and isinstance(item.get("at"), int | float):
+            yield Write(str(item.get("writer", "")), float(item["at"]))
