@@ -21,7 +21,7 @@ from kvarn_operator.scaling.decision import Decision
 from kvarn_operator.scaling.memory import PoolMemory, ServiceMemory
 from kvarn_operator.scaling.observation import PodMetrics, PodObservation, PodPhase, PoolObservation, ServiceObservation
 from kvarn_operator.scaling.planner import plan
-from kvarn_operator.scaling.spec import InvalidScaling, Law, PoolScaling, Role, ServiceScaling
+from kvarn_operator.scaling.spec import InvalidScaling, Law, PoolName, PoolScaling, Role, ServiceScaling
 
 
 @dataclass(frozen=True, slots=True)
