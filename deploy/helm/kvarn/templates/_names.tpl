@@ -1,0 +1,85 @@
+{{/* Names and labels. Every name of the chart stays within 63 characters. */}}
+
+{{/* (list base suffix): base-suffix, or, when that is too long, cut-hash-suffix. */}}
+{{- define "kvarn.bounded" -}}
+{{- $base := index . 0 -}}
+{{- $suffix := index . 1 -}}
+{{- $whole := printf "%s-%s" $base $suffix -}}
+{{- if le (len $whole) 63 -}}
+{{- $whole -}}
+{{- else -}}
+{{- $room := sub 63 (add (len $suffix) 12) | int -}}
+{{- printf "%s-%s-%s" ($base | trunc $room | trimSuffix "-") (sha256sum $base | trunc 10) $suffix -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "kvarn.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "kvarn.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" -}}
+{{- else if contains (include "kvarn.name" .) .Release.Name -}}
+{{- .Release.Name | trunc 63 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name (include "kvarn.name" .) | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "kvarn.operatorName" -}}
+{{- include "kvarn.bounded" (list (include "kvarn.fullname" .) "operator") -}}
+{{- end -}}
+
+{{- define "kvarn.operatorAccount" -}}
+{{- $account := .Values.operator.serviceAccount -}}
+{{- if $account.create -}}
+{{- default (include "kvarn.operatorName" .) $account.name -}}
+{{- else -}}
+{{- default "default" $account.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "kvarn.crdsName" -}}
+{{- include "kvarn.bounded" (list (include "kvarn.fullname" .) "crds") -}}
+{{- end -}}
+
+{{/* (dict "root" $ "component" name ["model" name]): what selects pods. Never a version: selectors cannot be changed. */}}
+{{- define "kvarn.selector" -}}
+app.kubernetes.io/name: {{ include "kvarn.name" .root }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- with .model }}
+kvarn.dev/model-service: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{- define "kvarn.labels" -}}
+{{ include "kvarn.selector" . }}
+app.kubernetes.io/part-of: kvarn
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* (dict "root" "component" "name" ["model"] ["namespace"] ["labels"] ["annotations"]): a whole metadata block. */}}
+{{- define "kvarn.metadata" -}}
+metadata:
+  name: {{ .name }}
+  {{- if ne (.namespace | toString) "none" }}
+  namespace: {{ .namespace | default .root.Release.Namespace }}
+  {{- end }}
+  labels:
+    {{- include "kvarn.labels" . | nindent 4 }}
+    {{- with .labels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- $annotations := merge (dict) (.annotations | default dict) .root.Values.commonAnnotations }}
+  {{- with $annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end -}}

@@ -1,0 +1,25 @@
+{{/* What the operator may do where it watches. No secrets, no wildcards. */}}
+{{- define "kvarn.operatorRules" -}}
+- apiGroups: [kvarn.dev]
+  resources: [modelservices]
+  verbs: [get, list, watch]
+- apiGroups: [kvarn.dev]
+  resources: [workerpools]
+  verbs: [get, list, watch, create, patch]
+- apiGroups: [kvarn.dev]
+  resources: [modelservices/status, workerpools/status]
+  verbs: [patch]
+# Owner references that block the owner's deletion need this where the cluster checks it, as OpenShift does.
+- apiGroups: [kvarn.dev]
+  resources: [modelservices/finalizers, workerpools/finalizers]
+  verbs: [update]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+{{- end -}}

@@ -1,0 +1,86 @@
+{{/* (dict "root" "name" "model"): arguments of a model's router. API keys come as a variable, never here. */}}
+{{- define "kvarn.routerArgs" -}}
+{{- $settings := include "kvarn.routerSettings" . | fromYaml -}}
+- --host=0.0.0.0
+- --port=8080
+- --model={{ include "kvarn.modelReference" . }}
+- --served-model-name={{ include "kvarn.servedNames" . }}
+- --workers-selector=kvarn.dev/model-service={{ .name }},app.kubernetes.io/component=worker
+- --workers-port-name=grpc
+- --shutdown-timeout-s={{ include "kvarn.number" $settings.shutdown.timeoutSeconds }}
+- --log-level={{ $settings.logLevel }}
+- {{ ternary "--log-json" "--no-log-json" $settings.logJson }}
+{{- if .root.Values.tls.enabled }}
+- --tls-cert-file=/etc/kvarn/tls/tls.crt
+- --tls-key-file=/etc/kvarn/tls/tls.key
+- --tls-ca-file=/etc/kvarn/tls/ca.crt
+{{- end }}
+{{- include "kvarn.args" $settings.args }}
+{{- end -}}
+
+{{- define "kvarn.routerEnv" -}}
+{{- $settings := include "kvarn.routerSettings" . | fromYaml -}}
+{{- $model := (.model.spec | default dict).model | default dict -}}
+- name: HOME
+  value: /tmp
+{{- include "kvarn.apiKeys" $settings }}
+{{- if include "kvarn.downloads" . }}
+- name: KVARN_CACHE
+  value: /cache
+- name: HF_HOME
+  value: /cache/hf
+{{- end }}
+{{- with $model.secretRef }}
+- name: HF_TOKEN
+  valueFrom:
+    secretKeyRef:
+      name: {{ .name }}
+      key: {{ .key | default "token" }}
+{{- end }}
+{{- include "kvarn.env" $settings.env }}
+{{- end -}}
+
+{{/* Also of the test, which asks as a client. */}}
+{{- define "kvarn.apiKeys" -}}
+{{- if .apiKeys.existingSecret }}
+- name: KVARN_API_KEYS
+  valueFrom:
+    secretKeyRef:
+      name: {{ .apiKeys.existingSecret }}
+      key: {{ .apiKeys.key }}
+{{- end }}
+{{- end -}}
+
+{{- define "kvarn.routerMounts" -}}
+- name: tmp
+  mountPath: /tmp
+{{- if include "kvarn.downloads" . }}
+- name: cache
+  mountPath: /cache
+{{- end }}
+{{- if include "kvarn.modelVolume" . }}
+- name: model
+  mountPath: /models
+  readOnly: true
+{{- end }}
+{{- if .root.Values.tls.enabled }}
+- name: tls
+  mountPath: /etc/kvarn/tls
+  readOnly: true
+{{- end }}
+{{- end -}}
+
+{{- define "kvarn.routerVolumes" -}}
+- name: tmp
+  emptyDir: {sizeLimit: 64Mi}
+{{- if include "kvarn.downloads" . }}
+- name: cache
+  emptyDir: {sizeLimit: {{ (include "kvarn.routerSettings" . | fromYaml).cache.sizeLimit }}}
+{{- end }}
+{{- include "kvarn.modelVolume" . }}
+{{- if .root.Values.tls.enabled }}
+- name: tls
+  secret:
+    secretName: {{ include "kvarn.tlsSecret" .root }}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,150 @@
+"""Regenerate the chart's values.schema.json: `python deploy/helm/values_schema.py`; `--check` only says if it is stale.
+
+Made from values.schema.yaml beside this file, the ModelService CRD (for `models.NAME.spec`) and the settings of router
+and operator (for `args`), so that a typo in any of them fails before anything reaches the cluster.
+"""
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from kvarn_engine.process.settings_fields import Leaf, leaves
+from kvarn_operator.settings import OperatorSettings
+from kvarn_router.settings import RouterSettings
+
+HERE = Path(__file__).parent
+CHART = HERE / "kvarn"
+TARGET = CHART / "values.schema.json"
+CRD = CHART / "crds" / "modelservices.kvarn.dev.yaml"
+
+ROUTER_OWNED = frozenset(
+    [
+        "host",
+        "port",
+        "model",
+        "served_model_name",
+        "workers",
+        "workers_file",
+        "workers_file_poll_s",
+        "workers_selector",
+        "workers_namespace",
+        "workers_port_name",
+        "api_keys",
+        "shutdown_timeout_s",
+        "log_level",
+        "log_json",
+        "tls_cert_file",
+        "tls_key_file",
+        "tls_ca_file",
+        "tls_server_name",
+        "metrics_port",
+    ]
+)
+"""Settings that the chart gives itself, or that belong into other values: the API keys never into arguments."""
+
+OPERATOR_OWNED = frozenset(
+    [
+        "namespaces",
+        "cluster_wide",
+        "worker_image",
+        "image_pull_policy",
+        "image_pull_secrets",
+        "tls_secret",
+        "worker_service_account",
+        "priority_class_name",
+        "leader_elect",
+        "lease_name",
+        "lease_namespace",
+        "host",
+        "health_port",
+        "metrics_port",
+        "resync_s",
+        "sample_s",
+        "log_level",
+        "log_json",
+    ]
+)
+
+Schema = dict[str, Any]
+_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", tuple: "string"}
+
+
+def build() -> Schema:
+    schema: Schema = yaml.safe_load((HERE / "values.schema.yaml").read_text(encoding="utf-8"))
+    schema["definitions"] |= {
+        "modelServiceSpec": model_service_spec(),
+        "operatorArgs": _arguments(leaves(OperatorSettings), OPERATOR_OWNED),
+        "routerArgs": _arguments(leaves(RouterSettings), ROUTER_OWNED),
+    }
+    closed: Schema = _closed(schema)
+    return closed
+
+
+def model_service_spec() -> Schema:
+    """`spec` of the newest version of the CRD, in the words of JSON Schema."""
+    definition = yaml.safe_load(CRD.read_text(encoding="utf-8"))
+    schema: Schema = _translated(definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"])
+    return schema
+
+
+def _translated(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_translated(each) for each in node]
+    if not isinstance(node, dict):
+        return node
+    kept = {key: value for key, value in node.items() if key not in ("default", "format") and not _is_extension(key)}
+    if kept.get("exclusiveMinimum") is True:
+        kept["exclusiveMinimum"] = kept.pop("minimum")
+    if "properties" in kept:
+        kept["properties"] = {name: _translated(each) for name, each in node["properties"].items()}
+    if "properties" in kept and node.get("x-kubernetes-preserve-unknown-fields"):
+        kept["additionalProperties"] = True
+    if kept == {"type": "object"} and not node.get("x-kubernetes-preserve-unknown-fields"):
+        kept["properties"] = {}
+    return {key: value if key == "properties" else _translated(value) for key, value in kept.items()}
+
+
+def _is_extension(key: str) -> bool:
+    return key.startswith("x-kubernetes-")
+
+
+def _closed(node: Any) -> Any:
+    """Every object that lists its properties takes no others, unless it says so."""
+    if isinstance(node, list):
+        return [_closed(each) for each in node]
+    if not isinstance(node, dict):
+        return node
+    inner = {key: _closed(value) for key, value in node.items()}
+    if inner.get("type") == "object" and "properties" in inner:
+        inner.setdefault("additionalProperties", False)
+    return inner
+
+
+def _arguments(known: Iterable[Leaf], owned: frozenset[str]) -> Schema:
+    known = list(known)
+    assert owned <= {leaf.name for leaf in known}, f"no longer settings: {owned - {leaf.name for leaf in known}}"
+    free = sorted((leaf for leaf in known if leaf.name not in owned), key=lambda leaf: leaf.name)
+    properties = {leaf.flag[2:]: {"type": _TYPES[leaf.base], "description": leaf.help} for leaf in free}
+    return {"type": "object", "properties": properties}
+
+
+def text() -> str:
+    return json.dumps(build(), indent=1) + "\n"
+
+
+def main() -> int:
+    fresh = text()
+    if "--check" not in sys.argv[1:]:
+        TARGET.write_text(fresh, encoding="utf-8")
+        return 0
+    if TARGET.read_text(encoding="utf-8") == fresh:
+        return 0
+    print("stale: deploy/helm/kvarn/values.schema.json; run `python deploy/helm/values_schema.py`", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
