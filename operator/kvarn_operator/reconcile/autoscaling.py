@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kvarn_operator.reconcile.accelerators import gpus_per_pod
 from kvarn_operator.reconcile.memory_json import restored
 from kvarn_operator.reconcile.observed import Readings
 from kvarn_operator.reconcile.pool_view import LivePool
 from kvarn_operator.reconcile.replicas_writers import Write, remembered
+from kvarn_operator.resources.accelerators import gpus_per_pod
 from kvarn_operator.resources.errors import InvalidResource
 from kvarn_operator.resources.model_service import ModelService
 from kvarn_operator.resources.names import pool_name

@@ -1,4 +1,4 @@
-"""How many accelerators a pod takes out of the budget. Used where the planner's spec is made."""
+"""How many accelerators a pod takes out of the budget. Used by the parsers and where the planner's spec is made."""
 
 from collections.abc import Mapping
 from typing import Any
