@@ -1,7 +1,6 @@
 """The registrar follows a source: over real workers on loopback, while the set of endpoints changes under it."""
 
 import asyncio
-from collections.abc import AsyncGenerator
 
 from kvarn_router.discovery.endpoint import Endpoint, EndpointKey
 from kvarn_router.workers import Role
@@ -14,24 +13,8 @@ from tests.support.routing_stack import (
     routing_stack,
     tokens_of,
 )
+from tests.support.scripted_source import ScriptedSource, endpoint
 from tests.support.scripted_worker import Script, ScriptedWorker, scripted_output, served
-
-
-class ScriptedSource:
-    def __init__(self, *endpoints: Endpoint) -> None:
-        self._news: asyncio.Queue[tuple[Endpoint, ...]] = asyncio.Queue()
-        self.set(*endpoints)
-
-    def set(self, *endpoints: Endpoint) -> None:
-        self._news.put_nowait(endpoints)
-
-    async def snapshots(self) -> AsyncGenerator[tuple[Endpoint, ...], None]:
-        while True:
-            yield await self._news.get()
-
-
-def endpoint(worker: ScriptedWorker, key: str = "", draining: bool = False) -> Endpoint:
-    return Endpoint(EndpointKey(key or worker.worker_id), worker.address, draining)
 
 
 def candidates(stack: RoutingStack) -> list[str]:

@@ -48,6 +48,8 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServicer, decode_pb2_grpc.DecodeServi
     incarnation: str = "life-1"
     render: str = RENDER
     layout: KvLayout = LAYOUT
+    max_model_len: int = 512
+    vocab_size: int = 2000
     script: Script = field(default_factory=Script)
     address: str = ""
     requests: list[decode_pb2.GenerateRequest] = field(default_factory=list)
@@ -69,9 +71,9 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServicer, decode_pb2_grpc.DecodeServi
             layout=layout_to_proto(self.layout),
             layout_fingerprint=self.layout.fingerprint,
             render_fingerprint=self.render,
-            max_model_len=512,
+            max_model_len=self.max_model_len,
             load=worker_pb2.Load(blocks_total=100),
-            vocab_size=2000,
+            vocab_size=self.vocab_size,
         )
 
     async def Watch(self, request: worker_pb2.WatchRequest, context: object) -> AsyncIterator[worker_pb2.WatchEvent]:
