@@ -42,6 +42,7 @@ from kvarn_operator.resources.labels import (
     POOL_LABEL,
     SEEDED_REPLICAS_ANNOTATION,
     STATUS_MANAGER,
+    WRITTEN_REPLICAS_ANNOTATION,
 )
 from kvarn_operator.scaling.spec import PoolName
 
@@ -193,11 +194,12 @@ def _pool_of(pod: Body) -> PoolName:
 
 def replicas_body(namespace: str, pool: Resource | None, action: SetReplicas) -> Body:
     """The UID makes it a change of the pool that was seen, never the creation of another one."""
-    metadata: dict[str, object] = {"namespace": namespace, "name": action.pool}
+    annotations = {WRITTEN_REPLICAS_ANNOTATION: str(action.replicas)}
+    if action.seeded is not None:
+        annotations[SEEDED_REPLICAS_ANNOTATION] = str(action.seeded)
+    metadata: dict[str, object] = {"namespace": namespace, "name": action.pool, "annotations": annotations}
     if pool is not None:
         metadata["uid"] = pool["metadata"]["uid"]
-    if action.seeded is not None:
-        metadata["annotations"] = {SEEDED_REPLICAS_ANNOTATION: str(action.seeded)}
     return {
         "apiVersion": WORKER_POOL.api_version,
         "kind": WORKER_POOL.name,

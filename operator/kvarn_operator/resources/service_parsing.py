@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from kvarn_operator.resources.accelerators import gpus_per_pod
 from kvarn_operator.resources.fields import Fields
 from kvarn_operator.resources.model_parsing import (
     parse_budget,
@@ -14,7 +15,7 @@ from kvarn_operator.resources.model_parsing import (
 from kvarn_operator.resources.model_service import ModelService, ModelServiceSpec
 from kvarn_operator.resources.pool_parsing import parse_pool
 from kvarn_operator.resources.pool_template import Pool
-from kvarn_operator.scaling.spec import ScalingMode
+from kvarn_operator.scaling.spec import Budget, ScalingMode
 
 
 def parse_model_service(resource: Mapping[str, Any]) -> ModelService:
@@ -33,7 +34,7 @@ def parse_model_service(resource: Mapping[str, Any]) -> ModelService:
 
 
 def parse_spec(fields: Fields) -> ModelServiceSpec:
-    return ModelServiceSpec(
+    spec = ModelServiceSpec(
         model=parse_model(fields.section("model")),
         engine=parse_engine(fields.section("engine")),
         objective=parse_objective(fields.section("slo")),
@@ -42,6 +43,9 @@ def parse_spec(fields: Fields) -> ModelServiceSpec:
         prefill=_pool(fields.section("prefill")),
         decode=_pool(fields.section("decode")),
     )
+    if spec.budget is not None:
+        _check_budget(fields, spec, spec.budget)
+    return spec
 
 
 def _pool(fields: Fields) -> Pool:
@@ -49,3 +53,9 @@ def _pool(fields: Fields) -> Pool:
     if pool.scaling.mode is ScalingMode.SLO and pool.replicas > pool.scaling.maximum:
         raise fields.error("replicas", f"({pool.replicas}) is above scaling.max ({pool.scaling.maximum})")
     return pool
+
+
+def _check_budget(fields: Fields, spec: ModelServiceSpec, budget: Budget) -> None:
+    least = sum(pool.scaling.minimum * gpus_per_pod(pool.template) for pool in (spec.prefill, spec.decode))
+    if least > budget.gpus:
+        raise fields.error("budget.gpus", f"is {budget.gpus}, but the pools' minimum needs {least}")
