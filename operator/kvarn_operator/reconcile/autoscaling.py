@@ -63,7 +63,7 @@ def decide(
             next(each for each in spec.pools if each.pool == decision.pool),
             decision,
             remembering,
-            remembered(saved_scaling(pool.resource).get("writers"), pool.resource.replicas_write),
+            remembered(saved_scaling(pool.resource).get("writers"), pool.resource.replicas_write, now),
             _silent(pool, readings, spec.law.metrics_max_age_s, now),
         )
     return outcomes

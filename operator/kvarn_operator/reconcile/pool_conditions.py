@@ -24,6 +24,7 @@ SHOWN = 3
 _PROBLEMS = {
     PodProblem.UNSCHEDULABLE: "Unschedulable",
     PodProblem.IMAGE: "ImageProblem",
+    PodProblem.CONFIGURATION: "ConfigurationProblem",
     PodProblem.CRASHING: "WorkerCrashing",
 }
 _LIMITS = {Reason.MAXIMUM: "AtMaximum", Reason.BUDGET: "BudgetLimited", Reason.BUDGET_WAIT: "BudgetLimited"}

@@ -22,19 +22,22 @@ _PEOPLE = ("kubectl", "kvarn", "k9s", "Mozilla", "dashboard")
 class Write:
     writer: str
     at: float
+    """As the API server tells it; with the writer it tells one write from another."""
+
+    seen_at: float
 
 
-def remembered(saved: Any, write: ReplicasWrite | None) -> tuple[Write, ...]:
+def remembered(saved: Any, write: ReplicasWrite | None, now: float) -> tuple[Write, ...]:
     """The last foreign writes, oldest first."""
     known = tuple(_known(saved))
-    if write is None or not write.foreign or (known and known[-1] == Write(write.writer, write.at)):
+    if write is None or not write.foreign or (known and (known[-1].writer, known[-1].at) == (write.writer, write.at)):
         return known
-    return (*known, Write(write.writer, write.at))[-KEPT:]
+    return (*known, Write(write.writer, write.at, now))[-KEPT:]
 
 
 def fighters(writes: tuple[Write, ...], mode: ScalingMode, now: float) -> tuple[str, ...]:
     """Names of those who fight, sorted; empty when nobody does."""
-    recent = [write.writer for write in writes if now - write.at <= WINDOW_S]
+    recent = [write.writer for write in writes if now - write.seen_at <= WINDOW_S]
     turns = [name for name, before in zip(recent, [None, *recent], strict=False) if name != before]
     if len(turns) >= 3:
         return tuple(sorted(set(turns)))
@@ -45,10 +48,10 @@ def fighters(writes: tuple[Write, ...], mode: ScalingMode, now: float) -> tuple[
 
 
 def writers_json(writes: tuple[Write, ...]) -> list[Mapping[str, Any]]:
-    return [{"writer": write.writer, "at": write.at} for write in writes]
+    return [{"writer": write.writer, "at": write.at, "seenAt": write.seen_at} for write in writes]
 
 
 def _known(saved: Any) -> Iterator[Write]:
     for item in saved if isinstance(saved, list | tuple) else ():
-        if isinstance(item, Mapping) and isinstance(item.get("at"), int | float):
-            yield Write(str(item.get("writer", "")), float(item["at"]))
+        if isinstance(item, Mapping) and all(isinstance(item.get(key), int | float) for key in ("at", "seenAt")):
+            yield Write(str(item.get("writer", "")), float(item["at"]), float(item["seenAt"]))

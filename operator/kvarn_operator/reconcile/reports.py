@@ -14,6 +14,7 @@ _WARNINGS = frozenset({
     ("Accepted", "False", "InvalidSpec"), ("Accepted", "False", "NoModelService"),
     ("CapacityAvailable", "False", "Unschedulable"), ("CapacityAvailable", "False", "PodsRefused"),
     ("Ready", "False", "ImageProblem"), ("Ready", "False", "WorkerCrashing"), ("Ready", "False", "PairingMismatch"),
+    ("Ready", "False", "ConfigurationProblem"),
     ("Progressing", "False", "RolloutBlocked"),
     ("ScalingActive", "False", "MetricsMissing"),
     ("ReplicasConflict", "True", "SeveralWriters"),
