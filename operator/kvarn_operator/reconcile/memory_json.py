@@ -7,7 +7,7 @@ remembered for ever. Whatever is not understood is dropped: the planner then sta
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any
 
 from kvarn_operator.scaling.decision import Override
@@ -86,7 +86,7 @@ def _with(runs: list[_Run], value: int, window_s: float, now: float) -> list[_Ru
 
 def _samples(runs: Sequence[_Run], now: float) -> Iterator[Sample]:
     """Each run's numbers as if seen at its end: the last moment at which they still counted."""
-    for run, following in zip(runs, [*runs[1:], None], strict=True):
+    for run, following in zip_longest(runs, runs[1:]):
         end = min(now if following is None else following.since, run.ends_after)
         yield Sample(end, run.low)
         if run.high != run.low:

@@ -54,7 +54,8 @@ def _as_json(condition: Condition, before: Mapping[str, Any] | None, generation:
         "type": condition.type.value,
         "status": condition.truth.value,
         "reason": condition.reason,
-        "message": condition.message,
+        # Kubernetes 1.20 takes an applied empty string for null, and then refuses the whole status.
+        "message": condition.message or condition.reason,
         "observedGeneration": generation,
         "lastTransitionTime": before["lastTransitionTime"] if same and before is not None else now,
     }
