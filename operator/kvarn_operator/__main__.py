@@ -16,8 +16,9 @@ from kvarn_operator.settings import OperatorSettings
 def main() -> int:
     settings = load_settings_or_exit(OperatorSettings, sys.argv[1:], os.environ)
     configure_logging("operator", settings.logs.log_level, settings.logs.log_json)
-    # kopf tells of every handler, and of every request that it will try again.
-    logging.getLogger("kopf").setLevel(logging.ERROR)
+    # kopf tells of every request that it will try again, httpx of every scrape.
+    for name, level in (("kopf", logging.ERROR), ("httpx", logging.WARNING), ("urllib3", logging.ERROR)):
+        logging.getLogger(name).setLevel(level)
     try:
         return asyncio.run(serve(settings))
     except (config.ConfigException, OSError) as error:

@@ -95,7 +95,7 @@ class Executor:
             raise
         self._meter.acted(name, succeeded=True)
         if not isinstance(action, WriteStatus | EmitEvent):
-            logger.info("done", extra={"model": "/".join(key), "action": name, "object": _target(action)})
+            logger.info("done", extra={"model": str(key), "action": name, "object": _target(action)})
 
     async def _act(self, key: ServiceKey, action: Action) -> None:
         match action:

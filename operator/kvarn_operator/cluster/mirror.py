@@ -26,6 +26,9 @@ class ServiceKey(NamedTuple):
     name: str
     """As in labels, so at most 63 characters; the ModelService's own name may be longer."""
 
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
 
 class Source(enum.Enum):
     WATCH = "watch"

@@ -113,7 +113,7 @@ class KeyedSchedule(Generic[Key]):
     def oldest_s(self, now: float) -> float:
         """How long the oldest key has been ready or in work."""
         since = [each.running_since or each.ready_at for each in self._records.values()]
-        return max((now - at for at in since if at is not None), default=0.0)
+        return max((now - at for at in since if at is not None and at <= now), default=0.0)
 
     def _wait(self, key: Key, record: _Record, now: float, wait_s: float) -> None:
         record.not_before = now + wait_s
