@@ -1,0 +1,248 @@
+"""Stories of pods: made, drained, taken back, replaced. Each ends where nothing is left to do."""
+
+import pytest
+from kvarn_operator.reconcile.actions import Apply, Cordon, CreatePod, DeletePod, SetReplicas, Uncordon
+from kvarn_operator.reconcile.service import reconcile
+
+from tests.support.fake_cluster import DECODE, PREFILL, FakeCluster, Pace
+from tests.unit.operator.reconcile.reconcile_stories import deeds, serving, settle, spec, step
+
+
+def test_a_new_model_gets_pools_then_seeds_then_pods_then_budgets() -> None:
+    cluster = FakeCluster()
+    cluster.put_service(spec(prefill=1, decode=3))
+    assert [type(action) for action in deeds(step(cluster))] == [Apply, Apply]
+    second = deeds(step(cluster))
+    assert [type(action) for action in second] == [SetReplicas] * 2 + [CreatePod] * 4 + [Apply] * 2
+    settle(cluster)
+    assert (len(cluster.serving(PREFILL)), len(cluster.serving(DECODE))) == (1, 3)
+    assert cluster.condition("Ready") == ("True", "Serving")
+    assert cluster.condition("Paired") == ("True", "ServingPair")
+    assert cluster.condition("ModelCached") == ("True", "Loaded")
+
+
+def test_at_rest_nothing_is_written_and_nobody_comes_back() -> None:
+    cluster = serving()
+    cluster.advance(3600)
+    plan = reconcile(cluster.observe(), cluster.now)
+    assert (plan.actions, plan.requeue_s) == ((), None)
+
+
+def test_kubectl_scale_up_adds_pods_and_touches_no_other() -> None:
+    cluster = serving(decode=1)
+    before = cluster.serving(DECODE)
+    cluster.scale(DECODE, 3)
+    assert [type(action) for action in deeds(step(cluster))] == [CreatePod, CreatePod]
+    settle(cluster)
+    assert len(cluster.serving(DECODE)) == 3
+    assert before[0] in cluster.serving(DECODE)
+    assert cluster.replicas(DECODE) == 3
+    assert "ScaledUp" in cluster.event_reasons()
+
+
+def test_a_victim_drains_until_it_is_idle() -> None:
+    cluster = serving(decode=2)
+    cluster.pace = Pace(drain_s=lambda: 60.0)
+    cluster.scale(DECODE, 1)
+    (cordon,) = deeds(step(cluster))
+    assert isinstance(cordon, Cordon)
+    assert cordon.reason == "ScaleDown"
+    assert deeds(step(cluster)) == []
+    assert cluster.condition("Draining", DECODE) == ("True", "PodsDraining")
+    assert "VictimChosen" in cluster.event_reasons()
+    cluster.advance(60)
+    assert [action.pod for action in deeds(step(cluster)) if isinstance(action, DeletePod)] == [cordon.pod]
+    settle(cluster)
+    assert len(cluster.serving(DECODE)) == 1
+    assert "DrainTimedOut" not in cluster.event_reasons()
+
+
+def test_a_reading_from_before_the_cordon_says_nothing() -> None:
+    cluster = serving(decode=2)
+    cluster.busy = 0
+    cluster.advance(1)
+    cluster.scale(DECODE, 1)
+    step(cluster, seconds=1)
+    assert deeds(step(cluster, seconds=1)) == [], "routers may not have heard of the cordon"
+    assert [type(action) for action in deeds(step(cluster))] == [DeletePod]
+
+
+def test_a_drain_ends_at_its_timeout_and_says_so() -> None:
+    cluster = serving(decode=2, decode__drain={"timeoutSeconds": 30})
+    cluster.pace = Pace(drain_s=lambda: 1e6)
+    cluster.scale(DECODE, 1)
+    step(cluster, seconds=29)
+    assert deeds(step(cluster, seconds=2)) == []
+    assert [type(action) for action in deeds(step(cluster))] == [DeletePod]
+    (told,) = [event for event in cluster.events if event.reason == "DrainTimedOut"]
+    assert told.warning
+    assert "2 requests" in told.message
+
+
+def test_a_pod_that_tells_nothing_drains_until_the_timeout() -> None:
+    cluster = serving(decode=2, decode__drain={"timeoutSeconds": 30})
+    cluster.mute = set(cluster.pods)
+    cluster.scale(DECODE, 1)
+    step(cluster, seconds=29)
+    assert deeds(step(cluster, seconds=2)) == []
+    assert [type(action) for action in deeds(step(cluster))] == [DeletePod]
+
+
+def test_the_least_busy_pod_is_the_victim() -> None:
+    cluster = serving(decode=3)
+    idle = cluster.serving(DECODE)[1]
+    cluster.lives[idle].in_flight = 0
+    cluster.scale(DECODE, 2)
+    assert [action.pod for action in deeds(step(cluster)) if isinstance(action, Cordon)] == [idle]
+
+
+def test_a_pod_that_never_served_goes_at_once() -> None:
+    cluster = serving(decode=1)
+    cluster.pace = Pace(start_s=lambda: 1000.0)
+    cluster.scale(DECODE, 2)
+    step(cluster)
+    (starting,) = set(cluster.active(DECODE)) - set(cluster.serving(DECODE))
+    cluster.scale(DECODE, 1)
+    (deed,) = deeds(step(cluster))
+    assert isinstance(deed, DeletePod)
+    assert deed.pod == starting
+
+
+def test_scaling_up_again_takes_the_victim_back() -> None:
+    cluster = serving(decode=2)
+    cluster.pace = Pace(drain_s=lambda: 100.0)
+    names = cluster.serving(DECODE)
+    cluster.scale(DECODE, 1)
+    step(cluster)
+    cluster.scale(DECODE, 3)
+    assert [type(action) for action in deeds(step(cluster))] == [Uncordon, CreatePod]
+    settle(cluster)
+    assert set(names) <= set(cluster.serving(DECODE))
+
+
+def test_a_victim_comes_back_when_nothing_else_of_its_pool_serves() -> None:
+    cluster = serving(decode=2)
+    cluster.pace = Pace(drain_s=lambda: 1000.0, start_s=lambda: 1000.0)
+    cluster.scale(DECODE, 1)
+    step(cluster)
+    (survivor,) = cluster.serving(DECODE)
+    cluster.kill(survivor)
+    assert Uncordon in [type(action) for action in deeds(step(cluster))]
+    assert cluster.serves_a_pair()
+
+
+def test_a_pod_that_ended_is_replaced() -> None:
+    cluster = serving(decode=2)
+    gone = cluster.serving(DECODE)[0]
+    cluster.kill(gone)
+    assert [type(action) for action in deeds(step(cluster))] == [DeletePod, CreatePod]
+    settle(cluster)
+    assert len(cluster.serving(DECODE)) == 2
+    assert cluster.event_reasons().count("VictimChosen") == 0
+
+
+def test_pods_that_end_as_soon_as_they_start_are_not_replaced_in_a_storm() -> None:
+    cluster = FakeCluster()
+    cluster.put_service(spec())
+    settle(cluster)
+    for _ in range(30):
+        for pod in list(cluster.pods):
+            cluster.kill(pod)
+        step(cluster, seconds=1)
+    assert cluster.created <= 2 + 2 * 30 / 10 + 2
+
+
+def test_what_a_user_drains_is_replaced_before_it_goes() -> None:
+    cluster = serving(decode=1)
+    cluster.pace = Pace(start_s=lambda: 20.0)
+    (drained,) = cluster.serving(DECODE)
+    cluster.drain(drained)
+    assert [type(action) for action in deeds(step(cluster))] == [CreatePod]
+    cluster.advance(10)
+    assert deeds(step(cluster)) == [], "idle, but its replacement does not serve yet"
+    cluster.advance(10)
+    assert [action.pod for action in deeds(step(cluster)) if isinstance(action, DeletePod)] == [drained]
+    settle(cluster)
+    assert len(cluster.serving(DECODE)) == 1
+
+
+def test_what_a_user_drains_makes_room_for_a_replacement_that_finds_no_node() -> None:
+    cluster = FakeCluster(room=2)
+    cluster.put_service(spec())
+    settle(cluster)
+    (drained,) = cluster.serving(DECODE)
+    cluster.drain(drained)
+    settle(cluster)
+    assert len(cluster.serving(DECODE)) == 1
+    assert drained not in cluster.pods
+
+
+def test_what_a_user_drains_is_never_taken_back() -> None:
+    cluster = serving(decode=2)
+    cluster.pace = Pace(drain_s=lambda: 1000.0)
+    drained = cluster.serving(DECODE)[0]
+    cluster.drain(drained)
+    cluster.scale(DECODE, 4)
+    assert not any(isinstance(action, Uncordon) for action in deeds(step(cluster)))
+    assert cluster.is_cordoned(drained)
+
+
+def test_terminating_pods_serve_nobody() -> None:
+    cluster = serving(decode=2)
+    cluster.pace = Pace(end_s=lambda: 500.0)
+    cluster.delete(cluster.serving(DECODE)[0])
+    assert [type(action) for action in deeds(step(cluster))] == [CreatePod]
+    assert deeds(step(cluster)) == []
+    assert cluster.pools[DECODE]["status"]["replicas"] == 2
+    assert cluster.pools[DECODE]["status"]["drainingReplicas"] == 1
+
+
+def test_pods_without_a_node_go_first_and_at_once() -> None:
+    cluster = FakeCluster(room=3)
+    cluster.put_service(spec(decode=2))
+    settle(cluster)
+    cluster.scale(DECODE, 4)
+    settle(cluster)
+    assert cluster.condition("CapacityAvailable", DECODE) == ("False", "Unschedulable")
+    assert "Insufficient nvidia.com/gpu" in cluster.told("CapacityAvailable", DECODE)["message"]
+    assert cluster.condition("Ready") == ("False", "Unschedulable")
+    served = cluster.serving(DECODE)
+    cluster.scale(DECODE, 2)
+    assert [type(action) for action in deeds(step(cluster))] == [DeletePod, DeletePod]
+    settle(cluster)
+    assert cluster.serving(DECODE) == served
+    assert cluster.event_reasons().count("Unschedulable") == 1 + 1, "once for the pool, once for the model"
+
+
+def test_a_refused_pod_is_told_and_tried_again() -> None:
+    cluster = serving(decode=1)
+    cluster.refused = {DECODE: "exceeded quota: gpus"}
+    cluster.scale(DECODE, 2)
+    plan = reconcile(cluster.observe(), cluster.now)
+    assert any(isinstance(action, CreatePod) for action in plan.actions)
+    cluster.carry_out(plan, next(n for n, action in enumerate(plan.actions) if isinstance(action, CreatePod)))
+    assert cluster.condition("CapacityAvailable", DECODE) == ("False", "PodsRefused")
+    assert "exceeded quota" in cluster.told("Ready", DECODE)["message"]
+
+
+def test_a_stale_view_asks_for_the_same_names_again() -> None:
+    cluster = serving(decode=1)
+    cluster.scale(DECODE, 3)
+    stale = cluster.observe()
+    first, second = reconcile(stale, cluster.now), reconcile(stale, cluster.now)
+    assert first == second
+    cluster.carry_out(first)
+    cluster.carry_out(second)
+    assert len(cluster.active(DECODE)) == 3
+
+
+@pytest.mark.parametrize("replicas", [0, 1])
+def test_down_to_nothing_and_back(replicas: int) -> None:
+    cluster = serving(decode=3)
+    cluster.scale(DECODE, replicas)
+    settle(cluster)
+    assert len(cluster.pods) == 1 + replicas
+    assert cluster.condition("Ready") == ("True", "Serving" if replicas else "ScaledToZero")
+    cluster.scale(DECODE, 2)
+    settle(cluster)
+    assert len(cluster.serving(DECODE)) == 2
