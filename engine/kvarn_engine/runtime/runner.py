@@ -96,7 +96,7 @@ def load_runner(settings: RuntimeSettings) -> TorchRunner:
     """Load, check, allocate and warm up. Raises UnsupportedModel, ModelNotFound."""
     started = time.monotonic()
     torch.set_num_threads(settings.threads)
-    folder = resolve_model(settings.model)
+    folder = resolve_model(settings.model, settings.model_revision)
     model = load_model(folder, settings)
     layout = KvLayout(
         model_revision=model_revision(folder),

@@ -8,7 +8,10 @@ from kvarn_engine.model_folder import EMBEDDED_MODEL
 @dataclass(frozen=True, slots=True)
 class RuntimeSettings:
     model: str = EMBEDDED_MODEL
-    """Model folder, hub id, or `smollm2-135m` for the embedded model."""
+    """Model folder, hub id, address of an archive, or `smollm2-135m` for the embedded model."""
+
+    model_revision: str = ""
+    """Branch, tag or commit of a hub model; empty: its default branch."""
 
     dtype: str = "auto"
     """Type of weights and KV: bfloat16, float16, float32; auto is float32 on CPUs that emulate bfloat16."""

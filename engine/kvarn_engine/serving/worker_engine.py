@@ -45,7 +45,9 @@ def build_parts(
     if worker.engine == "simulated":
         runner, fingerprint = _simulated_runner(groups), _local_render_fingerprint(reference)
     else:
-        runner, fingerprint = _torch_runner(groups.model), render_fingerprint(resolve_model(reference))
+        # Before torch is imported, which takes seconds: a wrong reference is told at once.
+        fingerprint = render_fingerprint(resolve_model(reference, groups.model.model_revision))
+        runner = _torch_runner(groups.model)
     return parts_around(runner, groups.batch, _identity(role, worker, reference, fingerprint), registry)
 
 
