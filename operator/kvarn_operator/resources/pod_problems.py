@@ -51,7 +51,7 @@ def _last_end(container: Fields) -> str:
     """The newest end that is known: the present one, or the one before the container waits or runs again."""
     ends = (container.section(state).section("terminated") for state in ("state", "lastState"))
     end = next((end for end in ends if end.values), None)
-    restarts = f"restarted {container.values.get('restartCount') or 0} times"
+    restarts = f"restarts: {container.values.get('restartCount') or 0}"
     if end is None:
         return restarts
     why = _joined(f"{end.text('reason') or 'ended'} (exit code {end.values.get('exitCode')})", _message(end))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from kvarn_operator.resources.fields import Fields
 from kvarn_operator.resources.labels import GRPC_PORT, GRPC_PORT_NAME, METRICS_PORT, METRICS_PORT_NAME
 from kvarn_operator.resources.pod_contract import OWN_PATHS, OWN_VOLUMES, POD_NAME_VARIABLE, WORKER_CONTAINER
-from kvarn_operator.resources.reserved_keys import is_reserved_key
+from kvarn_operator.resources.pod_metadata import read_annotations, read_labels
 
 REFUSED_IN_SPEC: Mapping[str, str] = {
     "restartPolicy": "is always Always",
@@ -32,10 +32,8 @@ def check_pod_template(fields: Fields) -> None:
     _refuse_others(fields, ("metadata", "spec"), "a podTemplate has metadata and spec")
     metadata = fields.section("metadata")
     _refuse_others(metadata, ("labels", "annotations"), "only labels and annotations may be given")
-    for kind in ("labels", "annotations"):
-        for key, _ in metadata.text_map(kind):
-            if is_reserved_key(key):
-                raise metadata.error(f"{kind}.{key}", "belongs to the operator")
+    read_labels(metadata)
+    read_annotations(metadata)
     spec = fields.section("spec")
     _refuse(spec, REFUSED_IN_SPEC)
     for volume in spec.sections("volumes"):

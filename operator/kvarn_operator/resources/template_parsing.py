@@ -5,15 +5,13 @@ from collections.abc import Collection
 
 from kvarn_operator.resources.fields import Fields
 from kvarn_operator.resources.pod_contract import ENGINE_FLAGS, OWN_FLAGS, OWN_PATHS, OWN_VOLUMES, POD_NAME_VARIABLE
+from kvarn_operator.resources.pod_metadata import MAX_ENTRIES, read_annotations, read_labels
 from kvarn_operator.resources.pod_template_checks import check_pod_template
 from kvarn_operator.resources.pool_template import Image, Json, Placement, PodTemplate
-from kvarn_operator.resources.reserved_keys import is_reserved_key
 
 PULL_POLICIES = ("", "Always", "IfNotPresent", "Never")
 QUANTITY = re.compile(r"([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?")
 FLAG = re.compile(r"[a-z][a-z0-9-]*")
-LABEL_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 
 
 def parse_template(fields: Fields) -> PodTemplate:
@@ -28,8 +26,8 @@ def parse_template(fields: Fields) -> PodTemplate:
         volume_mounts=_mounts(fields),
         args=_args(fields),
         startup_timeout_s=float(fields.integer("startupTimeoutSeconds", 1800, 10, 86_400)),
-        labels=_metadata(fields, "labels"),
-        annotations=_metadata(fields, "annotations"),
+        labels=read_labels(fields),
+        annotations=read_annotations(fields),
         pod_template=fields.json("podTemplate"),
     )
     check_pod_template(fields.section("podTemplate"))
@@ -83,7 +81,8 @@ def _mounts(fields: Fields) -> tuple[Json, ...]:
 
 def _args(fields: Fields) -> tuple[tuple[str, str], ...]:
     args = fields.text_map("args", numbers=True)
-    _check_size(fields, "args", args)
+    if len(args) > MAX_ENTRIES:
+        raise fields.error("args", f"has {len(args)} entries, at most {MAX_ENTRIES} are allowed")
     for flag, _ in args:
         if flag in OWN_FLAGS:
             raise fields.error(f"args.{flag}", "is set by the operator")
@@ -92,21 +91,3 @@ def _args(fields: Fields) -> tuple[tuple[str, str], ...]:
         if FLAG.fullmatch(flag) is None:
             raise fields.error(f"args.{flag}", "is no flag; write it without dashes in front, such as max-waiting")
     return args
-
-
-def _metadata(fields: Fields, key: str) -> tuple[tuple[str, str], ...]:
-    pairs = fields.text_map(key)
-    _check_size(fields, key, pairs)
-    for name, value in pairs:
-        if is_reserved_key(name):
-            raise fields.error(f"{key}.{name}", "belongs to the operator")
-        if LABEL_KEY.fullmatch(name) is None:
-            raise fields.error(f"{key}.{name}", "is no name that Kubernetes takes")
-        if key == "labels" and LABEL_VALUE.fullmatch(value) is None:
-            raise fields.error(f"{key}.{name}", f"{value!r} is no label value: 63 letters, digits, dots or dashes")
-    return pairs
-
-
-def _check_size(fields: Fields, key: str, pairs: tuple[tuple[str, str], ...]) -> None:
-    if len(pairs) > 64:
-        raise fields.error(key, f"has {len(pairs)} entries, at most 64 are allowed")
