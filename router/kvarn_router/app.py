@@ -18,7 +18,7 @@ from pathlib import Path
 
 import uvicorn
 from kvarn_engine.core.ids import TokenId
-from kvarn_engine.model_folder import eos_token_ids, render_fingerprint, resolve_model
+from kvarn_engine.model_folder import eos_token_ids, render_fingerprint, resolve_tokenizer
 from kvarn_engine.process.metrics_endpoint import serve_metrics
 from kvarn_engine.process.tasks import TaskOwner
 from kvarn_engine.wire.tls import open_tls
@@ -65,7 +65,7 @@ class App:
 
 def build(settings: RouterSettings) -> App:
     """Called inside the running event loop. Raises ModelNotFound, SettingsError or TlsError."""
-    folder = resolve_model(settings.tokenizer.model)
+    folder = resolve_tokenizer(settings.tokenizer.model, settings.tokenizer.model_revision)
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     tls = open_tls(settings.tls)
@@ -124,7 +124,7 @@ def served_names(settings: RouterSettings) -> tuple[str, ...]:
     """What clients may call the model; the first is the one that answers carry."""
     reference = settings.tokenizer.model
     if settings.api.served_model_name:
-        return (settings.api.served_model_name,)
+        return settings.api.served_model_name
     if Path(reference).is_dir():
         return Path(reference).resolve().name, reference
     return (reference,)

@@ -34,7 +34,10 @@ class ServerSettings:
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
     model: str = "smollm2-135m"
-    """Folder or reference of the model whose tokenizer and chat template are used."""
+    """Folder, hub id, address of an archive or name of the model whose tokenizer and chat template are used."""
+
+    model_revision: str = ""
+    """Branch, tag or commit of a hub model. Empty: its default branch."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,25 +8,24 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kvarn_engine.core.ids import Incarnation, TokenId
 from kvarn_engine.process.tasks import TaskOwner
-from kvarn_engine.wire.convert import finish_reason_from_proto, sampling_to_proto, token_from_proto
-from kvarn_proto.v1 import common_pb2, decode_pb2
+from kvarn_engine.wire.convert import finish_reason_from_proto, token_from_proto
+from kvarn_proto.v1 import decode_pb2
 
 from kvarn_router.clients import AttemptFailed, DecodeCall
 from kvarn_router.context import (
     DoneEvent,
-    FinishedEvent,
     GenerationRequest,
     PlacedEvent,
     StreamEvent,
-    TokensEvent,
 )
 from kvarn_router.dispatcher import Dispatcher, Placement, Wanted
 from kvarn_router.errors import InternalError, InvalidInput, NoWorker, RouterError, TooManyRequests, WorkerLost
 from kvarn_router.holding import Holding, UncachedTokens
+from kvarn_router.messages import generate_request
 from kvarn_router.metrics import RoutingMetrics
 from kvarn_router.progress import Progress
 from kvarn_router.retry import Failure, FinalError, Phase, Verdict, verdict
@@ -153,28 +152,28 @@ class RoutedStream:
 
     async def _attempt(self, placement: Placement) -> AsyncGenerator[StreamEvent, None]:
         self._attempts += 1
-        call = self._call = DecodeCall(placement.decode, self._message(placement))
+        message = generate_request(self._request, self._progress.unfinished, placement, self._parts.router_id)
+        call = self._call = DecodeCall(placement.decode, message)
         yield PlacedEvent(placement.decode.identity.worker_id)
         limits = self._parts.limits
         while True:
             idle_s = limits.stop_grace_s if self._progress.all_stopped else limits.idle_timeout_s
-            message = await call.read(idle_s)
-            match message.WhichOneof("event"):
+            event = await call.read(idle_s)
+            match event.WhichOneof("event"):
                 case "accepted":
-                    self._accept(message.accepted)
+                    self._accept(event.accepted)
                 case "tokens":
                     placement.prefill_ended()
                     self._uncached.set(0)
-                    tokens = tuple(token_from_proto(token) for token in message.tokens.tokens)
-                    event: TokensEvent | FinishedEvent | None
-                    if event := self._progress.take_tokens(message.tokens.choice, tokens):
-                        yield event
+                    tokens = tuple(token_from_proto(token) for token in event.tokens.tokens)
+                    if taken := self._progress.take_tokens(event.tokens.choice, tokens):
+                        yield taken
                 case "finished":
-                    reason = finish_reason_from_proto(message.finished.reason)
-                    if event := self._progress.finish(message.finished.choice, reason):
-                        yield event
+                    reason = finish_reason_from_proto(event.finished.reason)
+                    if finished := self._progress.finish(event.finished.choice, reason):
+                        yield finished
                 case "done":
-                    yield self._done(message.done, placement)
+                    yield self._done(event.done, placement)
                     return
 
     def _accept(self, accepted: decode_pb2.GenerateAccepted) -> None:
@@ -232,28 +231,6 @@ class RoutedStream:
                 return WorkerLost(f"decode worker lost after {self._attempts} attempts: {failure}")
             case FinalError.INTERNAL:
                 return InternalError("a worker refused to go on with the request")
-
-    def _message(self, placement: Placement) -> decode_pb2.GenerateRequest:
-        request = self._request
-        return decode_pb2.GenerateRequest(
-            request_id=f"{request.request_id}@{self._parts.router_id}",
-            prompt_tokens=request.prompt_tokens,
-            sampling=sampling_to_proto(replace(request.sampling, max_tokens=placement.max_tokens)),
-            choices=[
-                common_pb2.Choice(index=choice.index, output_tokens=choice.output_tokens)
-                for choice in self._progress.unfinished
-            ],
-            prefill_peers=[
-                decode_pb2.Peer(
-                    worker_id=peer.identity.worker_id,
-                    incarnation=peer.identity.incarnation,
-                    address=peer.identity.address,
-                )
-                for peer in placement.peers
-            ],
-            root_hash=placement.root,
-            priority=request.priority,
-        )
 
     def _end_attempt(self) -> None:
         if self._call is not None:

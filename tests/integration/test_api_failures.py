@@ -272,6 +272,16 @@ async def test_api_keys(tokenizer):
     assert all(salt.endswith(":s") and "k1" not in salt for salt in salts)
 
 
+async def test_a_model_may_have_several_names(tokenizer):
+    pipeline = ScriptedPipeline(says(tokenizer, "hello"))
+    settings = ApiSettings(served_model_name=("first", "second"))
+    async with serving(pipeline, tokenizer, settings) as url, client(url) as http:
+        assert [model["id"] for model in (await http.get("/v1/models")).json()["data"]] == ["first", "second"]
+        for name in ("first", "second"):
+            assert (await http.post(CHAT, json={**BODY, "model": name})).json()["model"] == name
+        assert (await http.post(CHAT, json=BODY)).status_code == 404
+
+
 async def test_prefixes_may_be_shared_between_keys(tokenizer):
     pipeline = ScriptedPipeline(says(tokenizer, "hello"))
     settings = ApiSettings(api_keys=("k1",), share_prefixes_between_keys=True)

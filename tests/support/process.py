@@ -67,25 +67,25 @@ class StackProcess:
 
     def kill(self) -> None:
         """SIGKILL: no chance to say goodbye."""
-        self._signal(signal.SIGKILL)
-        self._reap()
+        self.send(signal.SIGKILL)
+        self.wait()
 
     def freeze(self) -> None:
-        self._signal(signal.SIGSTOP)
+        self.send(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        self._signal(signal.SIGCONT)
+        self.send(signal.SIGCONT)
 
     def terminate(self, deadline_s: float = 30.0) -> int:
         """SIGTERM, then the exit status."""
-        self._signal(signal.SIGTERM)
+        self.send(signal.SIGTERM)
         wait_until(lambda: not self.is_alive, f"{self.name} exits after SIGTERM\n{self.log_tail()}", deadline_s)
-        return self._reap()
+        return self.wait()
 
     def close(self) -> None:
         if self._child is not None:
-            self._signal(signal.SIGKILL)
-            self._reap()
+            self.send(signal.SIGKILL)
+            self.wait()
 
     def log_text(self) -> str:
         """What this life of the process has written."""
@@ -102,14 +102,15 @@ class StackProcess:
                 return match.group(1)
         return ""
 
-    def _signal(self, number: signal.Signals) -> None:
+    def send(self, number: signal.Signals) -> None:
         assert self._child is not None
         try:
             os.killpg(self._child.pid, number)
         except ProcessLookupError:
             return
 
-    def _reap(self) -> int:
+    def wait(self) -> int:
+        """The exit status, once it has ended."""
         assert self._child is not None
         return self._child.wait(timeout=30)
 

@@ -57,9 +57,7 @@ class Services:
         return Vocabulary(self.tokenizer.vocab_size, self.tokenizer.eos_ids)
 
     def model_names(self) -> tuple[str, ...]:
-        if self.settings.served_model_name:
-            return (self.settings.served_model_name,)
-        return self.pipeline.card().served_names
+        return self.settings.served_model_name or self.pipeline.card().served_names
 
     def read_model(self, fields: Fields, required: bool = True) -> str:
         model = fields.text("model")

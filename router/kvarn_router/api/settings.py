@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ApiSettings:
-    served_model_name: str = ""
-    """Name clients use for the model. Empty: the names the workers report."""
+    served_model_name: tuple[str, ...] = ()
+    """Names that clients use for the model; the first where none is given. Empty: the model's reference."""
 
     api_keys: tuple[str, ...] = ()
     """Accepted bearer tokens. Empty: no authentication."""
