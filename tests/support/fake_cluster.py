@@ -118,11 +118,12 @@ class FakeCluster:
     # -- what the operator sees and does
 
     def observe(self) -> Observed:
+        """For use before anything else happens: it shares the objects."""
         objects = ServiceObjects(
             NAMESPACE, NAME, (self.service,) if self.service else (), tuple(self.pools.values()),
             tuple(self.pods.values()), tuple(self.budgets.values()), self.refused,
         )  # fmt: skip
-        return gather(copy.deepcopy(objects), self.readings(), self.defaults)
+        return gather(objects, self.readings(), self.defaults)
 
     def readings(self) -> Readings:
         readings = {}
@@ -171,6 +172,14 @@ class FakeCluster:
         self.now += seconds
         for name in sorted(self.pods):
             self._live(name, self.pods[name], self.lives[name])
+
+    def is_still(self) -> bool:
+        """Whether nothing more happens by itself."""
+        for name, life in self.lives.items():
+            starts = life.ready_at is not None and self.now < life.ready_at
+            if starts or life.gone_at is not None or self.is_cordoned(name):
+                return False
+        return True
 
     def delete(self, pod: str) -> None:
         if (found := self.pods.get(pod)) is not None and not self.is_terminating(pod):

@@ -43,7 +43,7 @@ class PoolPicture:
 
 def pool_conditions(picture: PoolPicture, now: float) -> tuple[Condition, ...]:
     conditions = [
-        Condition(ConditionType.ACCEPTED, Truth.TRUE, "Valid"),
+        Condition(ConditionType.ACCEPTED, Truth.TRUE, "Valid", "the spec can be carried out"),
         _model_cached(picture.view),
         _capacity(picture),
         _ready(picture),
@@ -127,8 +127,8 @@ def _progressing(picture: PoolPicture) -> Condition:
         done = f"{len(view.updated)} of {view.desired} pods are of revision {view.revision}"
         trouble = _refusal(picture) or troubled(view.updated)
         if trouble is not None or step.blocked:
-            why = step.message if trouble is None else trouble[1]
-            return Condition(kind, Truth.FALSE, "RolloutBlocked", _joined(done, why))
+            why = "" if trouble is None else trouble[1]
+            return Condition(kind, Truth.FALSE, "RolloutBlocked", _joined(done, why, step.message))
         return Condition(kind, Truth.TRUE, "RollingOut", _joined(done, step.message))
     if ready == view.desired == len(view.pods.active):
         return Condition(kind, Truth.FALSE, "Settled", "every pod is as it should be")
@@ -149,7 +149,7 @@ def _refusal(picture: PoolPicture) -> tuple[str, str] | None:
 def _draining(view: PoolView) -> Condition:
     leaving = (*view.pods.draining, *view.pods.terminating)
     if not leaving:
-        return Condition(ConditionType.DRAINING, Truth.FALSE, "NothingDrains")
+        return Condition(ConditionType.DRAINING, Truth.FALSE, "NothingDrains", "no pod is on its way out")
     message = f"{named(leaving)} finish their work and go"
     return Condition(ConditionType.DRAINING, Truth.TRUE, "PodsDraining", message)
 
@@ -179,7 +179,7 @@ def _replicas_conflict(picture: PoolPicture, now: float) -> Condition:
     outcome, kind = picture.outcome, ConditionType.REPLICAS_CONFLICT
     names = fighters(outcome.writes, outcome.spec.mode, now)
     if not names:
-        return Condition(kind, Truth.FALSE, "NoConflict")
+        return Condition(kind, Truth.FALSE, "NoConflict", "at most one writes replicas at a time")
     if outcome.spec.mode is ScalingMode.SLO:
         advice = "remove it, or set scaling.mode to External and let it alone decide"
         others = f"{' and '.join(names)} and the operator's planner (mode SLO)"

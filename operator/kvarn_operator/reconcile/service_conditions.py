@@ -27,7 +27,7 @@ def service_conditions(
 ) -> tuple[Condition, ...]:
     by_pool = {picture.view.resource.name: pool_conditions(picture, now) for picture in pictures}
     paired = _paired(pictures)
-    conditions = [Condition(ConditionType.ACCEPTED, Truth.TRUE, "Valid")]
+    conditions = [Condition(ConditionType.ACCEPTED, Truth.TRUE, "Valid", "the spec can be carried out")]
     conditions += [_together(kind, by_pool) for kind in _WORST_FIRST]
     conditions += [paired, _ready(pictures, by_pool, paired), _slo_met(objective, demand)]
     if len(pictures) < len(Role):

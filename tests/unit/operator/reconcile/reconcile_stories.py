@@ -41,12 +41,16 @@ def step(cluster: FakeCluster, seconds: float = ROUND_S) -> Plan:
 
 
 def settle(cluster: FakeCluster, rounds: int = 200) -> FakeCluster:
-    """Until several rounds in a row want nothing."""
-    quiet = 0
+    """Until nothing is wanted, nothing happens by itself, and a minute later it is still so."""
+    quiet = False
     for _ in range(rounds):
-        quiet = 0 if step(cluster).actions else quiet + 1
-        if quiet == 8:
-            return cluster
+        still = cluster.is_still()
+        if not step(cluster, 60.0 if quiet else ROUND_S).actions and still:
+            if quiet:
+                return cluster
+            quiet = True
+        else:
+            quiet = False
     raise AssertionError(f"still at work: {reconcile(cluster.observe(), cluster.now).actions}")
 
 

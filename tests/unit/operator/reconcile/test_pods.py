@@ -1,5 +1,7 @@
 """Stories of pods: made, drained, taken back, replaced. Each ends where nothing is left to do."""
 
+import copy
+
 import pytest
 from kvarn_operator.reconcile.actions import Apply, Cordon, CreatePod, DeletePod, SetReplicas, Uncordon
 from kvarn_operator.reconcile.service import reconcile
@@ -228,7 +230,7 @@ def test_a_refused_pod_is_told_and_tried_again() -> None:
 def test_a_stale_view_asks_for_the_same_names_again() -> None:
     cluster = serving(decode=1)
     cluster.scale(DECODE, 3)
-    stale = cluster.observe()
+    stale = copy.deepcopy(cluster.observe())
     first, second = reconcile(stale, cluster.now), reconcile(stale, cluster.now)
     assert first == second
     cluster.carry_out(first)

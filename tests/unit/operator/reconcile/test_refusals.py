@@ -1,0 +1,67 @@
+"""What cannot be is said, and nothing that serves is touched; what belongs to nobody is said too."""
+
+from dataclasses import replace
+
+from kvarn_operator.reconcile.actions import EmitEvent, Plan, WriteStatus
+from kvarn_operator.reconcile.service import reconcile
+
+from tests.support.fake_cluster import DECODE
+from tests.unit.operator.reconcile.reconcile_stories import deeds, serving, settle, slo, spec, step
+
+GPU = {"resources": {"limits": {"nvidia.com/gpu": "4"}}}
+
+
+def test_a_spec_that_contradicts_itself_changes_nothing_but_the_status() -> None:
+    cluster = serving(decode=2)
+    cluster.put_service(spec(decode=5, decode__scaling={"min": 3, "max": 2}))
+    plan = step(cluster)
+    assert deeds(plan) == []
+    assert [type(action) for action in plan.actions] == [EmitEvent, WriteStatus]
+    assert cluster.condition("Accepted") == ("False", "InvalidSpec")
+    assert cluster.condition("Stalled") == ("True", "InvalidSpec")
+    assert "spec.decode.scaling.min" in cluster.told("Accepted")["message"]
+    assert cluster.condition("Ready") == ("True", "Serving"), "it serves on"
+    assert cluster.service["status"]["observedGeneration"] == 2
+    assert step(cluster) == Plan(())
+    cluster.put_service(spec(decode=3))
+    settle(cluster)
+    assert cluster.condition("Accepted") == ("True", "Valid")
+    assert "Stalled" not in [item["type"] for item in cluster.service["status"]["conditions"]]
+    assert len(cluster.serving(DECODE)) == 3
+
+
+def test_a_budget_below_the_minimum_is_refused() -> None:
+    cluster = serving()
+    cluster.put_service(spec(budget={"gpus": 6}, decode__template=GPU, prefill__template=GPU, decode__scaling=slo()))
+    step(cluster)
+    assert cluster.condition("Accepted") == ("False", "InvalidSpec")
+    assert "6" in cluster.told("Accepted")["message"]
+
+
+def test_a_pool_without_its_model_says_so_once_and_keeps_its_pods() -> None:
+    cluster = serving(decode=2)
+    cluster.service = None
+    plan = step(cluster)
+    assert deeds(plan) == []
+    assert cluster.condition("Accepted", DECODE) == ("False", "NoModelService")
+    assert cluster.condition("Stalled", DECODE) == ("True", "NoModelService")
+    assert step(cluster) == Plan(())
+    assert len(cluster.serving(DECODE)) == 2
+
+
+def test_what_goes_with_its_model_is_left_to_the_garbage_collector() -> None:
+    cluster = serving()
+    seen = cluster.observe()
+    going = tuple(replace(pool, deleting=True) for pool in seen.pools)
+    assert reconcile(replace(seen, service=None, pools=going), cluster.now) == Plan(())
+
+
+def test_a_deleted_pool_is_made_again_once_it_is_gone() -> None:
+    cluster = serving(decode=2)
+    cluster.pools[DECODE]["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:00Z"
+    assert deeds(step(cluster)) == []
+    del cluster.pools[DECODE]
+    for name in list(cluster.active(DECODE)):
+        cluster.delete(name)
+    settle(cluster)
+    assert len(cluster.serving(DECODE)) == 2
