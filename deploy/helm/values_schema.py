@@ -68,6 +68,9 @@ OPERATOR_OWNED = frozenset(
     ]
 )
 
+UNUSED = frozenset({"default", "description", "format"})
+"""Of the CRD: what does not decide whether a value is right."""
+
 Schema = dict[str, Any]
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", tuple: "string"}
 
@@ -95,20 +98,17 @@ def _translated(node: Any) -> Any:
         return [_translated(each) for each in node]
     if not isinstance(node, dict):
         return node
-    kept = {key: value for key, value in node.items() if key not in ("default", "format") and not _is_extension(key)}
+    kept = {key: value for key, value in node.items() if key not in UNUSED and not key.startswith("x-kubernetes-")}
     if kept.get("exclusiveMinimum") is True:
         kept["exclusiveMinimum"] = kept.pop("minimum")
     if "properties" in kept:
+        # Not translated as a whole: a property may be called `description` or `format`.
         kept["properties"] = {name: _translated(each) for name, each in node["properties"].items()}
     if "properties" in kept and node.get("x-kubernetes-preserve-unknown-fields"):
         kept["additionalProperties"] = True
-    if kept == {"type": "object"} and not node.get("x-kubernetes-preserve-unknown-fields"):
-        kept["properties"] = {}
+    if kept.get("type") == "object" and not kept.keys() & {"properties", "additionalProperties"}:
+        kept |= {} if node.get("x-kubernetes-preserve-unknown-fields") else {"properties": {}}
     return {key: value if key == "properties" else _translated(value) for key, value in kept.items()}
-
-
-def _is_extension(key: str) -> bool:
-    return key.startswith("x-kubernetes-")
 
 
 def _closed(node: Any) -> Any:
@@ -127,7 +127,7 @@ def _arguments(known: Iterable[Leaf], owned: frozenset[str]) -> Schema:
     known = list(known)
     assert owned <= {leaf.name for leaf in known}, f"no longer settings: {owned - {leaf.name for leaf in known}}"
     free = sorted((leaf for leaf in known if leaf.name not in owned), key=lambda leaf: leaf.name)
-    properties = {leaf.flag[2:]: {"type": _TYPES[leaf.base], "description": leaf.help} for leaf in free}
+    properties = {leaf.flag[2:]: {"type": _TYPES[leaf.base]} for leaf in free}
     return {"type": "object", "properties": properties}
 
 

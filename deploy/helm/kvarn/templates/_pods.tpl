@@ -98,10 +98,11 @@ topologySpreadConstraints:
   {{- end }}
 {{- end -}}
 
+{{/* By version: `helm template` knows the versions it is told, but claims the APIs of its own client. */}}
 {{- define "kvarn.policyApi" -}}
-{{- ternary "policy/v1" "policy/v1beta1" (or (.Capabilities.APIVersions.Has "policy/v1") (semverCompare ">=1.21-0" .Capabilities.KubeVersion.Version)) -}}
+{{- ternary "policy/v1" "policy/v1beta1" (semverCompare ">=1.21-0" .Capabilities.KubeVersion.Version) -}}
 {{- end -}}
 
 {{- define "kvarn.autoscalingApi" -}}
-{{- ternary "autoscaling/v2" "autoscaling/v2beta2" (or (.Capabilities.APIVersions.Has "autoscaling/v2") (semverCompare ">=1.23-0" .Capabilities.KubeVersion.Version)) -}}
+{{- ternary "autoscaling/v2" "autoscaling/v2beta2" (semverCompare ">=1.23-0" .Capabilities.KubeVersion.Version) -}}
 {{- end -}}

@@ -1,0 +1,86 @@
+"""The chart, rendered by a real helm: value sets, cluster versions, and the objects that come out."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+HERE = Path(__file__).parent
+CHART = HERE.parents[1] / "deploy" / "helm" / "kvarn"
+VALUE_SETS = sorted(path.stem for path in (HERE / "values").glob("*.yaml"))
+VERSIONS = ("1.20.2", "1.30.0", "1.34.0", "1.37.0")
+APIS = ("monitoring.coreos.com/v1", "cert-manager.io/v1", "gateway.networking.k8s.io/v1")
+"""What a cluster with the usual add-ons serves."""
+
+NAMESPACE = "serving"
+WORKLOADS = ("Deployment", "Job", "Pod")
+
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The same YAML, ten times as fast where PyYAML has its C library."""
+
+Body = Mapping[str, Any]
+
+
+class HelmError(Exception):
+    """What helm printed."""
+
+
+def find_helm() -> str | None:
+    """On the PATH, or where the test bed keeps it (see tests/cluster/bed)."""
+    bed = os.environ.get("KVARN_BED") or str(Path.home() / ".cache" / "kvarn" / "bed")
+    return shutil.which("helm") or shutil.which("helm", path=str(Path(bed) / "bin"))
+
+
+@dataclass(frozen=True)
+class Helm:
+    path: str
+
+    def run(self, *arguments: str) -> str:
+        done = subprocess.run([self.path, *arguments], capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode != 0:
+            raise HelmError(done.stderr + done.stdout)
+        return done.stdout
+
+    def template(
+        self, *arguments: str, version: str = "1.34.0", apis: tuple[str, ...] = APIS, release: str = "kvarn"
+    ) -> list[Body]:
+        flags = [f"--api-versions={api}" for api in apis]
+        where = ("--namespace", NAMESPACE, "--kube-version", version)
+        text = self.run("template", release, str(CHART), *where, *flags, *arguments)
+        return [body for body in yaml.load_all(text, Loader=LOADER) if body]
+
+
+@cache
+def rendered(helm: Helm, values: str, version: str = "1.34.0") -> tuple[Body, ...]:
+    """Of a value set, each rendered once in a test run."""
+    return tuple(helm.template("--values", str(HERE / "values" / f"{values}.yaml"), version=version))
+
+
+def name_of(body: Body) -> str:
+    return f"{body['kind']}/{body['metadata']['name']}"
+
+
+def pod_of(body: Body) -> Body:
+    """Of a workload."""
+    return body if body["kind"] == "Pod" else body["spec"]["template"]
+
+
+def workloads(bodies: tuple[Body, ...]) -> Iterator[tuple[str, Body]]:
+    """Name and pod (metadata and spec) of everything that runs."""
+    for body in bodies:
+        if body["kind"] in WORKLOADS:
+            yield name_of(body), pod_of(body)
+
+
+def containers(pod: Body) -> list[Body]:
+    return [*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]]
+
+
+def of_kind(bodies: tuple[Body, ...] | list[Body], kind: str) -> dict[str, Body]:
+    return {body["metadata"]["name"]: body for body in bodies if body["kind"] == kind}
