@@ -28,17 +28,17 @@ def foreign_to_keep(pools: Sequence[Standing]) -> tuple[int, ...]:
     """Serving old pods of another layout that must stay, so that whole pairs of either layout serve the whole.
 
     With a share x of every pool renewed, the old pods have to serve 1 - x of the target, less what may be unavailable.
-    The pool with the least x is held only by its own x, so it can always go on.
+    The pool with the least x is held only by its own x, so it can always go on. An old pod without partner in another
+    pool never gets one any more, so nothing is kept for it.
     """
+    complete = complete_layouts(pools)
+    paired = [sum(pool.serving_in(layout) for layout in complete if layout != pool.layout) for pool in pools]
     renewed = min((_counted_renewed(pool) for pool in pools), default=Fraction(1))
-    kept = [_share_to_keep(pool, renewed) for pool in pools]
-    old_pair_needed = _old_pair_needed(pools)
-    old_stays = any(min(keep, pool.foreign) > 0 for pool, keep in zip(pools, kept, strict=True))
+    kept = [min(_share_to_keep(pool, renewed), most) for pool, most in zip(pools, paired, strict=True)]
+    old_pair_needed, old_stays = _old_pair_needed(pools), any(kept)
     for index, pool in enumerate(pools):
         partner = old_pair_needed or (old_stays and _counted_renewed(pool) > renewed)
-        if _serves_nobody(pools, pool):
-            kept[index] = min(kept[index], pool.foreign - 1)
-        elif partner and not may_drop_last(pools, pool):
+        if partner and not may_drop_last(pools, pool):
             kept[index] = max(kept[index], 1)
     return tuple(kept)
 
