@@ -1,24 +1,24 @@
-"""Names inside a worker pod that the operator relies on. The pod builder uses them; the parsers keep users off them."""
+"""Names inside a worker pod that the operator relies on, so that users may not give them. Read by the parsers.
+
+The pod's builder has them too; a test builds pods and compares.
+"""
 
 WORKER_CONTAINER = "worker"
 """`podTemplate` and `kubectl logs -c` know it by this name."""
 
 POD_NAME_VARIABLE = "POD_NAME"
-"""Filled from the pod's metadata; `--worker-id` refers to it."""
 
-TMP_VOLUME, TMP_PATH = "tmp", "/tmp"
-CACHE_VOLUME, CACHE_PATH = "cache", "/cache"
-MODEL_VOLUME, MODEL_PATH = "model", "/models"
-"""Of the sources pvc and image, read-only."""
+OWN_VOLUMES = frozenset({"tmp", "cache", "model", "tls"})
+"""A mount may refer to them."""
 
-TLS_VOLUME, TLS_PATH = "tls", "/etc/kvarn/tls"
+GUARDED_VOLUMES = frozenset({"model", "tls"})
+"""The others may be replaced: `cache` by a folder of the node, say."""
 
-OWN_VOLUMES = frozenset({TMP_VOLUME, CACHE_VOLUME, MODEL_VOLUME, TLS_VOLUME})
-OWN_PATHS = frozenset({TMP_PATH, CACHE_PATH, MODEL_PATH, TLS_PATH})
+GUARDED_PATHS = frozenset({"/models", "/etc/kvarn/tls"})
 
 OWN_FLAGS = frozenset({
     "host", "port", "metrics-port", "worker-id", "model", "model-revision", "shutdown-timeout-s", "log-json",
-    "tls-cert-file", "tls-key-file", "tls-ca-file", "tls-server-name",
+    "tls-cert-file", "tls-key-file", "tls-ca-file",
 })  # fmt: skip
 """Flags of the worker process that the operator sets from what it knows."""
 

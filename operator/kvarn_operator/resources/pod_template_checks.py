@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from kvarn_operator.resources.fields import Fields
 from kvarn_operator.resources.labels import GRPC_PORT, GRPC_PORT_NAME, METRICS_PORT, METRICS_PORT_NAME
-from kvarn_operator.resources.pod_contract import OWN_PATHS, OWN_VOLUMES, POD_NAME_VARIABLE, WORKER_CONTAINER
+from kvarn_operator.resources.pod_contract import GUARDED_PATHS, GUARDED_VOLUMES, POD_NAME_VARIABLE, WORKER_CONTAINER
 from kvarn_operator.resources.pod_metadata import read_annotations, read_labels
 
 REFUSED_IN_SPEC: Mapping[str, str] = {
@@ -37,7 +37,7 @@ def check_pod_template(fields: Fields) -> None:
     spec = fields.section("spec")
     _refuse(spec, REFUSED_IN_SPEC)
     for volume in spec.sections("volumes"):
-        if volume.required_text("name") in OWN_VOLUMES:
+        if volume.required_text("name") in GUARDED_VOLUMES:
             raise volume.error("name", f"{volume.text('name')!r} is used by the operator")
     for container in (*spec.sections("containers"), *spec.sections("initContainers")):
         if container.required_text("name") == WORKER_CONTAINER:
@@ -53,7 +53,7 @@ def _check_worker(container: Fields) -> None:
         if variable.required_text("name") == POD_NAME_VARIABLE:
             raise variable.error("name", f"{POD_NAME_VARIABLE!r} is used by the operator")
     for mount in container.sections("volumeMounts"):
-        if mount.required_text("mountPath", longest=1024).rstrip("/") in OWN_PATHS:
+        if mount.required_text("mountPath", longest=1024).rstrip("/") in GUARDED_PATHS:
             raise mount.error("mountPath", f"{mount.text('mountPath')} is used by the operator")
 
 

@@ -4,7 +4,14 @@ import re
 from collections.abc import Collection
 
 from kvarn_operator.resources.fields import Fields
-from kvarn_operator.resources.pod_contract import ENGINE_FLAGS, OWN_FLAGS, OWN_PATHS, OWN_VOLUMES, POD_NAME_VARIABLE
+from kvarn_operator.resources.pod_contract import (
+    ENGINE_FLAGS,
+    GUARDED_PATHS,
+    GUARDED_VOLUMES,
+    OWN_FLAGS,
+    OWN_VOLUMES,
+    POD_NAME_VARIABLE,
+)
 from kvarn_operator.resources.pod_metadata import MAX_ENTRIES, read_annotations, read_labels
 from kvarn_operator.resources.pod_template_checks import check_pod_template
 from kvarn_operator.resources.pool_template import Image, Json, Placement, PodTemplate
@@ -22,7 +29,7 @@ def parse_template(fields: Fields) -> PodTemplate:
         image_pull_secrets=tuple(secret.required_text("name") for secret in fields.sections("imagePullSecrets")),
         service_account_name=fields.text("serviceAccountName"),
         env=_named(fields, "env", frozenset({POD_NAME_VARIABLE})),
-        volumes=_named(fields, "volumes", OWN_VOLUMES),
+        volumes=_named(fields, "volumes", GUARDED_VOLUMES),
         volume_mounts=_mounts(fields),
         args=_args(fields),
         startup_timeout_s=float(fields.integer("startupTimeoutSeconds", 1800, 10, 86_400)),
@@ -72,7 +79,7 @@ def _mounts(fields: Fields) -> tuple[Json, ...]:
     volumes = {item.values.get("name") for each in (fields, extra) for item in each.sections("volumes")}
     for mount in fields.sections("volumeMounts"):
         path, name = mount.required_text("mountPath", longest=1024), mount.required_text("name")
-        if path.rstrip("/") in OWN_PATHS:
+        if path.rstrip("/") in GUARDED_PATHS:
             raise mount.error("mountPath", f"{path} is used by the operator")
         if name not in volumes | OWN_VOLUMES:
             raise mount.error("name", f"{name!r} is none of template.volumes")

@@ -169,10 +169,10 @@ RESERVED = [
       for key in ("kvarn.dev/pool", "app.kubernetes.io/component", "app.kubernetes.io/managed-by",
                   "controller.kubernetes.io/pod-deletion-cost")),
     Bad(in_template(env=[{"name": "POD_NAME"}]), f"{TEMPLATE}.env[0].name", "is used by the operator", Guard.CODE),
-    Bad(in_template(volumes=[{"name": "cache"}]), f"{TEMPLATE}.volumes[0].name", "is used by the", Guard.CODE),
+    Bad(in_template(volumes=[{"name": "model"}]), f"{TEMPLATE}.volumes[0].name", "is used by the", Guard.CODE),
     Bad(
-        in_template(volumeMounts=[{"name": "tmp", "mountPath": "/cache/"}]),
-        f"{TEMPLATE}.volumeMounts[0].mountPath", "/cache/ is used by the operator", Guard.CODE,
+        in_template(volumeMounts=[{"name": "tmp", "mountPath": "/models/"}]),
+        f"{TEMPLATE}.volumeMounts[0].mountPath", "/models/ is used by the operator", Guard.CODE,
     ),
 ]  # fmt: skip
 POD_TEMPLATE = [
@@ -207,8 +207,8 @@ POD_TEMPLATE = [
     Bad(in_worker(ports=[{"name": "grpc", "containerPort": 9}]), f"{WORKER}.ports[0]", "ports grpc", Guard.CODE),
     Bad(in_worker(env=[{"name": "POD_NAME"}]), f"{WORKER}.env[0].name", "is used by the operator", Guard.CODE),
     Bad(
-        in_worker(volumeMounts=[{"name": "x", "mountPath": "/tmp"}]),
-        f"{WORKER}.volumeMounts[0].mountPath", "/tmp is used by the operator", Guard.CODE,
+        in_worker(volumeMounts=[{"name": "x", "mountPath": "/etc/kvarn/tls"}]),
+        f"{WORKER}.volumeMounts[0].mountPath", "/etc/kvarn/tls is used by the operator", Guard.CODE,
     ),
 ]  # fmt: skip
 

@@ -149,6 +149,11 @@ def test_a_mount_may_use_a_volume_of_the_pod_template_or_of_the_operator() -> No
     assert template.volume_mounts == tuple(mounts)
 
 
+def test_the_cache_may_be_a_folder_of_the_node() -> None:
+    volume = {"name": "cache", "hostPath": {"path": "/var/lib/models"}}
+    assert service_spec({"decode": {"template": {"volumes": [volume]}}}).decode.template.volumes == (volume,)
+
+
 def test_a_budget_that_just_holds_the_minimum_is_enough() -> None:
     gpu = {"scaling": {"min": 2}, "template": {"resources": {"limits": {"nvidia.com/gpu": 2}}}}
     assert service_spec({"budget": {"gpus": 8}, "prefill": gpu, "decode": gpu}).budget == Budget(8)
