@@ -17,8 +17,10 @@ from kvarn_router.discovery.choice import choose_source
 from kvarn_router.discovery.endpoint import Endpoint
 from kvarn_router.discovery.kubernetes_pods import KubernetesPods
 from kvarn_router.discovery.pod_api import PodApi
+from kvarn_router.discovery.pod_set import DRAINING_ANNOTATION
 from kvarn_router.discovery.pod_watcher import Timing
 from kvarn_router.settings import DiscoverySettings, WorkerSettings
+from kvarn_router.workers import Role
 
 from tests.support.fake_pods import SELECTOR, FakePods, make_pod, served_pods
 from tests.support.routing_stack import eventually, registered, routing_stack
@@ -82,6 +84,25 @@ async def test_add_change_and_delete_arrive_over_one_watch() -> None:
         await seen.becomes({"b": ("127.0.0.1:7002", False)})
         assert pods.requests == {"list": 1, "watch": 1}
         assert pods.selectors == {SELECTOR}
+
+
+async def test_a_pod_marked_as_draining_gets_no_work_until_the_mark_is_gone() -> None:
+    """By the operator, a moment before it is drained, or by a person who changes their mind."""
+    worker = ScriptedWorker("w")
+    pods = FakePods()
+    async with served(worker), served_pods(pods) as url:
+        port = int(worker.address.rpartition(":")[2])
+        pods.put(make_pod("a", port))
+        async with routing_stack(source=make_source(url)) as stack:
+            await registered(stack, worker)
+            await watching(pods)
+            marked = make_pod("a", port)
+            marked["metadata"]["annotations"] = {DRAINING_ANNOTATION: "2030-01-01T00:00:00Z"}  # type: ignore[index]
+            pods.put(marked)
+            await eventually(lambda: stack.table.candidates(Role.DECODE) == (), "the mark is seen")
+            pods.put(make_pod("a", port))
+            await eventually(lambda: len(stack.table.candidates(Role.DECODE)) == 1, "the mark is gone")
+            assert worker.watchers == 1
 
 
 async def test_no_pods_is_an_answer() -> None:

@@ -201,6 +201,18 @@ async def test_one_request_id_used_twice_at_once_stays_two_requests() -> None:
         assert sorted(sent) == ["same", "same", "same~2", "same~3"]
 
 
+async def test_equal_request_ids_of_two_routers_stay_two_requests() -> None:
+    async with AsyncExitStack() as exit_stack:
+        one = worker(1)
+        await exit_stack.enter_async_context(served(one))
+        for router_id in ("a", "b"):
+            stack = await exit_stack.enter_async_context(routing_stack(one, router_id=router_id))
+            await registered(stack, one)
+            await stack.collect(make_request(name="same"))
+            assert stack.decisions.newest_first()[0].request_id == "same"
+        assert one.request_ids == ["same@a", "same@b"]
+
+
 async def test_goodbye_lets_running_answers_end() -> None:
     async with AsyncExitStack() as exit_stack:
         one = worker(1)

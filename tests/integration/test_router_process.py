@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -41,6 +42,15 @@ def test_debug_pages_and_explanation_agree(stack: Stack) -> None:
         workers = client.get("/debug/workers").json()
         assert [worker["worker_id"] for worker in workers["workers"]] == ["decode-0", "prefill-0"]
         assert workers["refused"] == []
+        assert (workers["requests_held"], workers["uncached_tokens_in_flight"]) == (0, 0)
+        layout = stack.decode[0].describe().layout_fingerprint
+        assert workers["layouts"] == [{"layout_fingerprint": layout, "prefill": 1, "decode": 1}]
+        assert newest["layout_fingerprint"] == layout
+        for worker in workers["workers"]:
+            assert worker["layout_fingerprint"] == layout
+            assert worker["last_event_age_s"] >= 0
+            assert 0 <= worker["kv_usage"] <= 1
+            assert worker["in_flight"] == 0
         assert 'kvarn_router_workers{role="decode"} 1.0' in client.get("/metrics").text
 
 
@@ -69,6 +79,51 @@ def test_worker_of_another_model_is_refused_and_shown(stack: Stack, tmp_path: Pa
         router.close()
 
 
+def test_a_request_waits_for_the_first_worker(stack: Stack, tmp_path: Path) -> None:
+    """Scaling from zero as a client sees it: one request, one answer, no error in between."""
+    known = tmp_path / "workers.toml"
+    known.write_text("workers = []")
+    flags = ["--model", stack.spec.model, "--served-model-name", "test-model", "--ready-without-workers"]
+    from_file = ["--workers-file", str(known), "--workers-file-poll-s", "0.05"]
+    router = StackProcess("empty", "kvarn_router", [*flags, *from_file], tmp_path / "log")
+    router.start()
+    try:
+        router.wait_serving()
+        url = f"http://{router.address}"
+        assert httpx.get(f"{url}/ready").status_code == 200
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(httpx.post, f"{url}/v1/chat/completions", json=ASK, timeout=60)
+            wait_until(lambda: "kvarn_router_requests_held 1.0" in httpx.get(f"{url}/metrics").text, "it is held")
+            waiting = httpx.get(f"{url}/debug/workers").json()
+            assert (waiting["requests_held"], waiting["layouts"]) == (1, [])
+            assert waiting["uncached_tokens_in_flight"] > 20
+            known.with_suffix(".new").write_text(f'workers = ["{stack.decode[0].process.address}"]')
+            known.with_suffix(".new").rename(known)
+            answer = asked.result()
+        assert answer.status_code == 200
+        assert answer.json()["usage"]["completion_tokens"] == 5
+        assert "kvarn_router_requests_held 0.0" in httpx.get(f"{url}/metrics").text
+        assert router.terminate() == 0
+    finally:
+        router.close()
+
+
+def test_a_request_held_in_vain_is_told_when_to_come_back(stack: Stack, tmp_path: Path) -> None:
+    flags = ["--model", stack.spec.model, "--served-model-name", "test-model", "--workers", "127.0.0.1:9"]
+    router = StackProcess("vain", "kvarn_router", [*flags, "--hold-s", "0.1"], tmp_path / "log")
+    router.start()
+    try:
+        router.wait_serving()
+        for stream in (False, True):
+            url = f"http://{router.address}/v1/chat/completions"
+            answer = httpx.post(url, json={**ASK, "stream": stream}, timeout=60)
+            assert answer.status_code == 503
+            assert answer.headers["retry-after"] == "5"
+            assert answer.json()["error"]["code"] == "no_worker"
+    finally:
+        router.close()
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
@@ -76,6 +131,10 @@ def test_worker_of_another_model_is_refused_and_shown(stack: Stack, tmp_path: Pa
         (["--port", "many"], "--port"),
         (["--worker-wait-s", "soon"], "--worker-wait-s"),
         (["--max-attempts", "0"], "max_attempts"),
+        (["--hold-s", "-1"], "hold_s"),
+        (["--max-held", "-1"], "max_held"),
+        (["--shutdown-delay-s", "-1"], "shutdown_delay_s"),
+        (["--tls-cert-file", "tls.crt"], "tls_key_file"),
     ],
 )
 def test_wrong_settings_end_with_status_2(flags: list[str], words: str) -> None:

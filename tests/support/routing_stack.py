@@ -82,6 +82,7 @@ async def routing_stack(
     hold: HoldLimits | None = None,
     ready: ReadyRules | None = None,
     tls: TlsFiles | None = None,
+    router_id: str = ROUTER_ID,
 ) -> AsyncIterator[RoutingStack]:
     """Over workers that are being served already. It does not wait for them to register."""
     registry = CollectorRegistry()
@@ -97,7 +98,7 @@ async def routing_stack(
         eos_token_ids=frozenset({EOS}),
         holding=Holding(hold or HoldLimits(hold_s=0)),
         uncached=UncachedTokens(metrics.tokens_arrived),
-        router_id=ROUTER_ID,
+        router_id=router_id,
     )
     metrics.watch(table, parts.holding, parts.uncached)
     pipeline = RouterPipeline(table, parts, ("scripted",), ready or ReadyRules(without_prefill=True))
