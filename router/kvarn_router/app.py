@@ -14,10 +14,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from urllib.parse import urlsplit
 
 import uvicorn
 from kvarn_engine.core.ids import TokenId
+from kvarn_engine.model_archive import is_archive_reference
 from kvarn_engine.model_folder import eos_token_ids, render_fingerprint, resolve_tokenizer
 from kvarn_engine.process.metrics_endpoint import serve_metrics
 from kvarn_engine.process.tasks import TaskOwner
@@ -127,6 +129,9 @@ def served_names(settings: RouterSettings) -> tuple[str, ...]:
         return settings.api.served_model_name
     if Path(reference).is_dir():
         return Path(reference).resolve().name, reference
+    if is_archive_reference(reference):
+        # Never the address itself, which may hold a key.
+        return (PurePosixPath(urlsplit(reference).path).name.partition(".")[0],)
     return (reference,)
 
 

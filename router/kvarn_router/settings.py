@@ -112,7 +112,7 @@ class RoutingSettings:
     """New requests that may wait so at once; more are refused."""
 
     max_attempts: int = 4
-    """Decode workers tried for one request."""
+    """Decode workers tried in a row for one request without a token from any."""
 
     max_worker_inflight: int = 64
     """Requests of this router on one worker, above which others are preferred."""

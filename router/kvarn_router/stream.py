@@ -38,6 +38,11 @@ class StreamLimits:
     idle_timeout_s: float
     worker_wait_s: float
     max_attempts: int
+    """In a row without a token: a long answer may move as often as its workers are replaced."""
+
+    max_turned_away: int = 32
+    """Refusals by workers that are just draining; as many as may happen to leave at once."""
+
     stop_grace_s: float = 2.0
     """How long to wait for the end events of a request whose every choice was stopped."""
 
@@ -66,6 +71,8 @@ class RoutedStream:
         self._uncached = parts.uncached.open()
         self._excluded: frozenset[Incarnation] = frozenset()
         self._attempts = 0
+        self._in_vain = 0
+        self._turned_away = 0
         self._failure: AttemptFailed | None = None
         self._first_cached: int | None = None
         self._call: DecodeCall | None = None
@@ -166,6 +173,7 @@ class RoutedStream:
                     placement.prefill_ended()
                     self._uncached.set(0)
                     tokens = tuple(token_from_proto(token) for token in event.tokens.tokens)
+                    self._in_vain = self._turned_away = 0
                     if taken := self._progress.take_tokens(event.tokens.choice, tokens):
                         yield taken
                 case "finished":
@@ -205,14 +213,22 @@ class RoutedStream:
             "reason": str(failure),
         }
         logger.warning("attempt failed", extra=fields)
-        if ruling.suspect and placement.decode.is_candidate:
-            placement.decode.suspect = True
+        if failure.failure is Failure.DRAINING:
+            # Before its own report says so.
+            placement.decode.draining = True
+            self._turned_away += 1
+        else:
+            placement.decode.suspect |= ruling.suspect
+            self._in_vain += 1
         if self._progress.all_stopped:
             return
-        if not ruling.retry or self._attempts >= self._parts.limits.max_attempts:
+        limits = self._parts.limits
+        exhausted = self._in_vain >= limits.max_attempts or self._turned_away >= limits.max_turned_away
+        if not ruling.retry or exhausted:
             raise self._final(failure) from failure
-        self._failure = failure
-        self._excluded |= {identity.incarnation}
+        # A worker that failed before the last token may be well again.
+        before = self._excluded if self._in_vain + self._turned_away > 1 else frozenset()
+        self._failure, self._excluded = failure, before | {identity.incarnation}
 
     def _verdict(self, failure: AttemptFailed) -> Verdict:
         return verdict(failure.failure, Phase.AFTER_TOKENS if self._progress.has_tokens else Phase.BEFORE_TOKENS)

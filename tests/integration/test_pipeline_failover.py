@@ -146,6 +146,38 @@ async def test_last_token_sent_before_the_loss_needs_no_other_worker() -> None:
         assert len(only.requests) == 1
 
 
+async def test_a_long_answer_may_move_as_often_as_its_workers_are_replaced() -> None:
+    """Attempts count in a row: each of these workers gives two tokens and is gone."""
+    async with AsyncExitStack() as exit_stack:
+        lives = [
+            worker(number, Script(interrupt_at=2, interruption=abort_with(grpc.StatusCode.UNAVAILABLE)))
+            for number in range(6)
+        ]
+        limits = StreamLimits(idle_timeout_s=20, worker_wait_s=20, max_attempts=2)
+        stack = await started(exit_stack, *lives, worker(9), limits=limits)
+        await make_preferred(stack, lives[0])
+        for live in stack.table.all():
+            live.in_flight += 10 * (live.identity.worker_id == "d9")
+        events = await stack.collect(make_request(max_tokens=14))
+        assert tokens_of(events) == scripted_output(9, 14)
+        assert isinstance(events[-1], DoneEvent)
+        assert events[-1].resumed == 6
+
+
+async def test_workers_that_drain_together_do_not_exhaust_a_request() -> None:
+    async with AsyncExitStack() as exit_stack:
+        leaving = [worker(number, Script(refuse=Draining("leaving"))) for number in range(6)]
+        staying = worker(9)
+        limits = StreamLimits(idle_timeout_s=20, worker_wait_s=20, max_attempts=2)
+        stack = await started(exit_stack, *leaving, staying, limits=limits)
+        for live in stack.table.all():
+            live.in_flight += live.identity.worker_id == "d9"
+        assert tokens_of(await stack.collect(make_request())) == scripted_output(9, 6)
+        assert [len(each.requests) for each in leaving] == [1] * 6
+        await stack.collect(make_request(name="next"))
+        assert [len(each.requests) for each in leaving] == [1] * 6, "who drains is left alone by all"
+
+
 async def test_draining_refusal_goes_elsewhere() -> None:
     async with AsyncExitStack() as exit_stack:
         leaving, other = worker(1, Script(refuse=Draining("leaving"))), worker(2)
