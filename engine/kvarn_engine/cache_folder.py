@@ -58,11 +58,17 @@ def _fill(folder: Path, fill: Callable[[Path], None]) -> None:
     scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=folder.parent))
     try:
         fill(scratch)
+        _let_everyone_read(scratch)
         shutil.rmtree(folder, ignore_errors=True)
-        scratch.chmod(0o755)
         scratch.rename(folder)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _let_everyone_read(folder: Path) -> None:
+    """Libraries write some files for their owner alone; whoever reads the folder later may be another user."""
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from pathlib import Path
 
 import grpc.aio
 import pytest
@@ -9,8 +10,9 @@ from kvarn_engine.core.sampling import SamplingParams
 from kvarn_engine.wire.status import error_from_call
 
 from tests.integration.worker_pair import AnyCall, decode_stub, generate, local_answer, request
+from tests.support.file_server import file_server
 from tests.support.stack import free_port
-from tests.support.worker_child import SIMULATED, address_of, probe, read_until, worker
+from tests.support.worker_child import SIMULATED, address_of, probe, probe_when_up, read_until, worker
 
 PROMPT = list(range(100, 200))
 
@@ -72,3 +74,28 @@ async def test_taken_port_ends_the_process_with_status_one() -> None:
         port = (await address_of(first)).rpartition(":")[2]
         async with worker("kvarn_prefill", *SIMULATED, "--port", port) as second:
             assert await asyncio.wait_for(second.wait(), 60) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_worker_that_loads_is_alive_not_ready_and_ends_at_once_when_asked(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    port = free_port()
+    with file_server() as server:
+        server.held.add("/model.zip")
+        reference = f"{server.url}/model.zip#sha256={'0' * 64}"
+        flags = ("--model", reference, "--metrics-port", str(port))
+        async with worker("kvarn_prefill", *flags, environment={"KVARN_CACHE": str(tmp_path)}) as process:
+            await read_until(process, "downloading model")
+            assert await probe_when_up(port, "/ready") == (503, "loading\n")
+            assert await probe(port, "/live") == (200, "ok\n")
+            assert (await probe(port, "/metrics"))[0] == 200
+            process.send_signal(number)
+            assert await asyncio.wait_for(process.wait(), 20) == 0
+
+
+async def test_a_model_that_cannot_be_had_ends_the_process_with_status_one(tmp_path: Path) -> None:
+    async with worker("kvarn_decode", "--model", str(tmp_path)) as process:
+        line = await read_until(process, "worker cannot run")
+        assert await asyncio.wait_for(process.wait(), 60) == 1
+    assert "has no config.json" in line

@@ -26,9 +26,9 @@ async def worker(module: str, *flags: str, environment: Mapping[str, str] | None
         await process.communicate()
 
 
-async def read_until(process: Process, word: str) -> str:
+async def read_until(process: Process, word: str, deadline_s: float = 60.0) -> str:
     assert process.stderr is not None
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(deadline_s):
         while word not in (line := (await process.stderr.readline()).decode()):
             assert line, f"process ended before it said {word}"
     return line

@@ -7,6 +7,7 @@ Softcapped models take the reference path.
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 
@@ -26,6 +27,7 @@ class CpuAttention:
             self._kernel = compiled_decode()
             self._words = store.words()
             self._shift = np.uint32(16 if store.tensor.dtype == torch.bfloat16 else 0)
+            warm_up(self._kernel, self._words, self._shift)
 
     def attend(self, call: AttentionCall, batch: PackedBatch, store: KvStore) -> torch.Tensor:
         out = torch.empty_like(call.query)
@@ -49,6 +51,13 @@ class CpuAttention:
             query, self._words, self._shift, call.layer, group.block_tables, group.contexts, scale, window, result
         )
         out[group.rows] = torch.from_numpy(result).to(out.dtype)
+
+
+def warm_up(kernel: Any, words: npt.NDArray[Any], shift: np.uint32) -> None:
+    """Compile, or read what was compiled before, for this type of words: a batch of none, so that no request waits."""
+    query = np.empty((0, words.shape[4], words.shape[5]), dtype=np.float32)
+    tables, contexts = np.empty((0, 0), dtype=np.int32), np.empty(0, dtype=np.int32)
+    kernel(query, words, shift, 0, tables, contexts, np.float32(1), np.int64(0), np.empty_like(query))
 
 
 def sdpa_span(call: AttentionCall, span: Span, store: KvStore) -> torch.Tensor:

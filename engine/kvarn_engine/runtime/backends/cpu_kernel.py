@@ -5,12 +5,17 @@ from typing import Any
 
 import numpy as np
 
+from kvarn_engine.runtime.backends.kernel_folder import kernel_folder
+
 
 def compiled_decode() -> Any:
     """Reassociated sums vectorise; infinities and NaN keep their meaning, which the full `fastmath` would take away."""
     import numba
 
-    jit: Callable[..., Any] = numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+    folder = kernel_folder()
+    if folder is not None:
+        numba.config.CACHE_DIR = str(folder)
+    jit: Callable[..., Any] = numba.njit(cache=folder is not None, nogil=True, fastmath={"reassoc", "contract", "nsz"})
     return jit(decode)
 
 
