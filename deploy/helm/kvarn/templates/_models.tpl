@@ -52,3 +52,11 @@
     reference: {{ $source.image.reference }}
 {{- end }}
 {{- end -}}
+
+{{/* Whether a pool may be without workers while requests come: true, or nothing. */}}
+{{- define "kvarn.scalesToZero" -}}
+{{- range $role := list "prefill" "decode" -}}
+{{- $scaling := (index ($.model.spec | default dict) $role | default dict).scaling | default dict -}}
+{{- if eq (toString $scaling.min) "0" }}true{{ end -}}
+{{- end -}}
+{{- end -}}

@@ -4,9 +4,20 @@
 - --host=0.0.0.0
 - --port=8080
 - --model={{ include "kvarn.modelReference" . }}
+{{- with (.model.spec | default dict).model | default dict }}
+{{- if and .revision .source }}
+{{- if .source.hub }}
+- --model-revision={{ .revision }}
+{{- end }}
+{{- end }}
+{{- end }}
 - --served-model-name={{ include "kvarn.servedNames" . }}
 - --workers-selector=kvarn.dev/model-service={{ .name }},app.kubernetes.io/component=worker
 - --workers-port-name=grpc
+{{- if include "kvarn.scalesToZero" . }}
+- --ready-without-workers
+{{- end }}
+- --shutdown-delay-s={{ include "kvarn.number" $settings.shutdown.delaySeconds }}
 - --shutdown-timeout-s={{ include "kvarn.number" $settings.shutdown.timeoutSeconds }}
 - --log-level={{ $settings.logLevel }}
 - {{ ternary "--log-json" "--no-log-json" $settings.logJson }}
