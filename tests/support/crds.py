@@ -73,17 +73,17 @@ def refusals(plural: str, resource: Schema, before: Schema | None = None) -> lis
     root = schema(plural)
     filled = defaulted(root, resource)
     found = [error.message for error in jsonschema.Draft4Validator(root).iter_errors(filled)]
-    return found or list(_broken_rules(root, filled, None if before is None else defaulted(root, before)))
+    return found or list(broken_rules(root, filled, None if before is None else defaulted(root, before)))
 
 
-def _broken_rules(root: Schema, value: Any, before: Any) -> Iterator[str]:
+def broken_rules(root: Schema, value: Any, before: Any) -> Iterator[str]:
     for rule in root.get("x-kubernetes-validations") or ():
         if ("oldSelf" not in rule["rule"] or before is not None) and not holds(rule["rule"], value, before):
             yield rule["message"]
     if isinstance(value, Mapping):
         for name, child in (root.get("properties") or {}).items():
             if name in value:
-                yield from _broken_rules(child, value[name], (before or {}).get(name))
+                yield from broken_rules(child, value[name], (before or {}).get(name))
 
 
 def holds(rule: str, value: Any, before: Any = None) -> bool:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import jsonschema
 import pytest
 from kvarn_operator.resources.labels import GROUP, VERSION
 from kvarn_operator.resources.parsing import parse_model_service, parse_worker_pool
@@ -14,6 +15,7 @@ from tests.support.crds import (
     MODEL_SERVICE,
     WORKER_POOL,
     Node,
+    broken_rules,
     crd,
     defaulted,
     nodes,
@@ -151,6 +153,23 @@ def test_rules_have_a_bounded_cost(plural: str) -> None:
 def rules(node: Node) -> list[Mapping[str, str]]:
     found: list[Mapping[str, str]] = node.schema.get("x-kubernetes-validations") or []
     return found
+
+
+@pytest.mark.parametrize("plural", BOTH)
+def test_defaults_stand_for_themselves(plural: str) -> None:
+    """API servers hold each default against schema and rules without filling in the defaults inside it."""
+    defaults = [node for node in nodes(schema(plural)) if "default" in node.schema]
+    assert len(defaults) > 20
+    for node in defaults:
+        default = node.schema["default"]
+        jsonschema.Draft4Validator(node.schema).validate(default)
+        assert list(broken_rules(node.schema, default, default)) == [], node.path
+
+
+@pytest.mark.parametrize("plural", BOTH)
+def test_messages_of_rules_are_one_line(plural: str) -> None:
+    for node in nodes(schema(plural)):
+        assert all(rule["message"].strip() and "\n" not in rule["message"] for rule in rules(node)), node.path
 
 
 @pytest.mark.parametrize("plural", BOTH)
