@@ -1,7 +1,9 @@
 """SIGTERM in the middle of answers: what runs is finished, what is new goes elsewhere, the exit status is 0."""
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -16,6 +18,15 @@ from tests.support.stack import Stack, Worker, running_stack
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     spec = simulated_spec(tmp_path_factory.mktemp("model"), prefill=2, decode=2)
     with running_stack(spec, tmp_path_factory.mktemp("logs")) as running:
+        yield running
+
+
+@pytest.fixture
+def impatient(tmp_path: Path) -> Iterator[Stack]:
+    """Two decode workers that wait for nobody when they are asked to end."""
+    spec = simulated_spec(tmp_path / "model", prefill=1, decode=2)
+    hurried = dataclasses.replace(spec, decode_flags=(*spec.decode_flags, "--shutdown-timeout-s", "0.1"))
+    with running_stack(hurried, tmp_path) as running:
         yield running
 
 
@@ -44,6 +55,25 @@ async def test_a_decode_worker_finishes_its_streams_before_it_exits(stack: Stack
     assert other.completion_tokens == 4
     assert await exited == 0
     await asyncio.to_thread(stack.restart, leaving)
+
+
+async def test_streams_that_outlast_the_shutdown_move_to_another_worker(impatient: Stack) -> None:
+    """The stream is far longer than the time that the leaving worker has."""
+    async with httpx.AsyncClient(base_url=impatient.url, timeout=TIMEOUT) as client:
+        body = completion_body(MODEL, short_prompt(4), 8000, ignore_eos=True)
+        expected = (await ask(client, {**body, "max_tokens": 1000})).text
+        async with streaming(client, body) as growing:
+            await anext(growing)
+            leaving = await until(lambda: busy(impatient.decode), "a decode worker is busy")
+            assert await asyncio.to_thread(leaving.process.terminate) == 0
+            assert "drained=False" in leaving.process.log_text()
+            other = next(worker for worker in impatient.decode if worker is not leaving)
+            await until(lambda: other.load().blocks_in_use, "the other decode worker took the stream")
+            async for answer in growing:
+                assert not answer.error
+                if len(answer.text) >= len(expected):
+                    break
+            assert answer.text.startswith(expected)
 
 
 async def test_a_prefill_worker_finishes_its_hand_off_before_it_exits(stack: Stack, client: httpx.AsyncClient) -> None:
