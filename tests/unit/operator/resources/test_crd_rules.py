@@ -44,7 +44,8 @@ def test_bad_input_is_refused_where_it_can_be(bad: Bad) -> None:
 
 
 def test_every_rule_of_a_service_refuses_something() -> None:
-    said = {text for bad in EVERYTHING for text in refusals(MODEL_SERVICE, service_json(bad.spec))}
+    by_rule = [bad for bad in EVERYTHING if bad.guard is Guard.RULE]
+    said = {text for bad in by_rule for text in refusals(MODEL_SERVICE, service_json(bad.spec))}
     assert messages(MODEL_SERVICE) - said == set()
 
 
@@ -82,7 +83,7 @@ specs = st.fixed_dictionaries(
 
 
 @given(specs)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_both_agree_on_whatever_a_user_writes(spec: Any) -> None:
     resource = service_json(spec)
     assert bool(refusals(MODEL_SERVICE, resource)) == refused_by_operator(resource)

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kvarn_operator.resources.names import MAX_NAME, bounded, budget_name, label_value, pod_name, pool_name
 from kvarn_operator.scaling.spec import PoolName, Role
@@ -11,6 +11,8 @@ from kvarn_operator.scaling.spec import PoolName, Role
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+
+unhurried = settings(max_examples=60, deadline=None)
 
 part = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,80}[a-z0-9])?", fullmatch=True)
 names = st.lists(part, min_size=1, max_size=4).map(".".join).filter(lambda name: len(name) <= 253)
@@ -21,6 +23,7 @@ indexes = st.integers(0, 99_999)
 
 
 @given(user_names, st.integers(12, 253))
+@unhurried
 def test_a_bounded_name_is_a_name_of_that_length(name: str, limit: int) -> None:
     found = bounded(name, limit)
     assert len(found) <= limit
@@ -30,6 +33,7 @@ def test_a_bounded_name_is_a_name_of_that_length(name: str, limit: int) -> None:
 
 
 @given(user_names)
+@unhurried
 def test_every_name_is_valid_where_it_is_used(service: str) -> None:
     for role in Role:
         pool = pool_name(service, role)
@@ -41,6 +45,7 @@ def test_every_name_is_valid_where_it_is_used(service: str) -> None:
 
 
 @given(user_names, revisions, indexes)
+@unhurried
 def test_a_pod_name_is_a_host_name_that_shows_revision_and_index(pool: str, revision: str, index: int) -> None:
     name = pod_name(PoolName(pool), revision, index)
     assert len(name) <= MAX_NAME
@@ -48,13 +53,15 @@ def test_a_pod_name_is_a_host_name_that_shows_revision_and_index(pool: str, revi
     assert name.endswith(f"-{revision}-{index}")
 
 
-@given(st.sets(user_names, min_size=2, max_size=20))
+@given(st.sets(user_names, min_size=2, max_size=6))
+@unhurried
 def test_different_services_never_share_a_pool(services: set[str]) -> None:
     assert len({pool_name(service, role) for service in services for role in Role}) == 2 * len(services)
     assert len({label_value(service) for service in services}) == len(services)
 
 
-@given(st.sets(st.tuples(user_names, revisions, indexes), min_size=2, max_size=20))
+@given(st.sets(st.tuples(user_names, revisions, indexes), min_size=2, max_size=6))
+@unhurried
 def test_different_pods_never_share_a_name(pods: set[tuple[str, str, int]]) -> None:
     assert len({pod_name(PoolName(pool), revision, index) for pool, revision, index in pods}) == len(pods)
 
