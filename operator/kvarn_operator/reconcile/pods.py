@@ -1,4 +1,5 @@
-"""What happens to a pool's pods: create, give work back, cordon, delete. In this order, so that nothing goes too early.
+"""What happens to a pool's pods: cordon, give work back, create, delete. In this order, so that there is never more than
+one step allows: a cordon is only asked for when it does no harm by itself.
 
 Called by `service` with the numbers that `rolling` found. Cordon -> drain -> delete: a victim gets no new work first,
 goes when nothing is in flight or its time is over, and comes back if it is needed before that.
@@ -33,12 +34,12 @@ class Context:
 def pod_actions(view: PoolView, change: PoolChange, context: Context) -> Iterator[Action]:
     returning = _returning(view, change)
     yield from (DeletePod(pod.name, pod.uid) for pod in view.pods.ended)
+    for victim in change.victims:
+        yield from _retired(victim, view, context)
     yield from (Uncordon(pod.name, pod.uid) for pod in returning)
     updated = sum(pod.revision == view.revision for pod in returning)
     for index in _free_indices(view, change.create - updated):
         yield CreatePod(build_pod(context.service, view.resource, index, context.defaults))
-    for victim in change.victims:
-        yield from _retired(victim, view, context)
     for pod in view.pods.draining:
         if pod not in returning and _may_go(pod, view, context):
             yield from _told(pod, view, context)
