@@ -1,11 +1,12 @@
 """The CPU decode kernel's source, compiled by numba on first use and cached on disk."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kvarn_engine.runtime.backends.kernel_folder import kernel_folder
+from kvarn_engine.runtime.backends.kernel_folder import kernel_folder, take_compiled
 
 
 def compiled_decode() -> Any:
@@ -16,7 +17,10 @@ def compiled_decode() -> Any:
     if folder is not None:
         numba.config.CACHE_DIR = str(folder)
     jit: Callable[..., Any] = numba.njit(cache=folder is not None, nogil=True, fastmath={"reassoc", "contract", "nsz"})
-    return jit(decode)
+    kernel = jit(decode)
+    if folder is not None:
+        take_compiled(Path(kernel.stats.cache_path))
+    return kernel
 
 
 def decode(  # type: ignore[no-untyped-def]

@@ -1,13 +1,12 @@
 """Where compiled kernels are kept between two starts: `python -m kvarn_engine.runtime.backends.kernel_folder DIR`
 fills a folder when an image is built, for the kind of CPU it is built on.
 
-numba keeps compiled code only where it can write. `NUMBA_CACHE_DIR` may name a read-only folder all the same: what lies
-there is copied into the cache once.
+numba uses compiled code only where it can write, too. `NUMBA_CACHE_DIR` may name a read-only folder all the same: what
+lies there is copied into the cache once.
 """
 
 import logging
 import os
-import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -32,8 +31,6 @@ def kernel_folder() -> Path | None:
     if not _is_writable(own):
         logger.info("compiled kernels are not kept", extra={"folder": str(own)})
         return None
-    if given:
-        _copy_missing(Path(given), own)
     return own
 
 
@@ -46,17 +43,21 @@ def _is_writable(folder: Path) -> bool:
     return True
 
 
-def _copy_missing(source: Path, target: Path) -> None:
-    """Code before the index that names it, each by a rename: another process may start at the same moment."""
-    files = [path for path in source.rglob("*") if path.is_file()]
+def take_compiled(target: Path) -> None:
+    """Copy what lies in `NUMBA_CACHE_DIR`, in whatever folder there, to `target`, where numba looks for it.
+
+    numba names folders after the path of the source, which may differ between the machine that compiled and this one;
+    what belongs to another source, interpreter or CPU it passes over. The index goes last, each file by a rename:
+    another process may start at the same moment.
+    """
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    if not given or any(target.glob("*.nbi")):
+        return
+    files = [path for path in Path(given).rglob("*.nb?") if path.is_file() and path.parent != target]
     for path in sorted(files, key=lambda path: path.suffix == ".nbi"):
-        copy = target / path.relative_to(source)
-        if copy.exists():
-            continue
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=copy.parent, delete=False) as scratch:
+        with tempfile.NamedTemporaryFile(dir=target, delete=False) as scratch:
             scratch.write(path.read_bytes())
-        shutil.move(scratch.name, copy)
+        os.replace(scratch.name, target / path.name)
 
 
 def main(folder: Path) -> int:
