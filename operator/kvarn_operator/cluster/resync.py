@@ -24,7 +24,7 @@ logger = logging.getLogger("kvarn.operator.resync")
 @dataclass(frozen=True, slots=True)
 class ResyncTimes:
     interval_s: float = 60.0
-    retry_s: float = 5.0
+    retry_s: float = 2.0
     """After a list that failed."""
 
     stall_s: float = 300.0

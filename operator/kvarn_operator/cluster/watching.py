@@ -8,7 +8,7 @@ import asyncio
 import logging
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,7 +22,7 @@ from kvarn_operator.cluster.mirror import Resource
 logger = logging.getLogger("kvarn.operator.watching")
 
 STOP_S = 15.0
-"""kopf's own way of stopping takes up to some seconds; after this the daemon thread is left to the process's end."""
+"""kopf is cancelled and ends at once as a rule; after this the daemon thread is left to the process's end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Watching:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         self._home: asyncio.AbstractEventLoop | None = None
-        self._inside: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+        self._inside: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
         self._lock = threading.Lock()
 
     def start(self) -> None:
@@ -72,8 +72,8 @@ class Watching:
         self._stopped.set()
         with self._lock:
             if self._inside is not None:
-                loop, flag = self._inside
-                loop.call_soon_threadsafe(flag.set)
+                loop, task = self._inside
+                loop.call_soon_threadsafe(task.cancel)
         if self._thread.ident is not None:
             await asyncio.to_thread(self._thread.join, STOP_S)
 
@@ -83,6 +83,8 @@ class Watching:
         while not self._stopped.is_set():
             try:
                 asyncio.run(self._serve())
+            except asyncio.CancelledError:
+                return
             except Exception as error:  # noqa: BLE001  the thread's edge
                 # Whatever kopf ends with, the watch begins anew; the lists keep the mirror true in the meantime.
                 logger.warning("watch broke", extra={"reason": f"{type(error).__name__}: {error}"})
@@ -94,11 +96,14 @@ class Watching:
             self._stopped.wait(limit * (1.0 - random.random() / 2))
 
     async def _serve(self) -> None:
-        flag = asyncio.Event()
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        # Of several watchers that end, kopf asks only one for its error.
+        loop.set_exception_handler(_say_quietly)
         with self._lock:
-            self._inside = (asyncio.get_running_loop(), flag)
             if self._stopped.is_set():
                 return
+            self._inside = (loop, task)
         try:
             await kopf.operator(
                 registry=build_registry(self._plan.kinds, self._hand_over, self._configuration()),
@@ -106,7 +111,6 @@ class Watching:
                 standalone=True,
                 clusterwide=not self._plan.scope.namespaces,
                 namespaces=self._plan.scope.namespaces,
-                stop_flag=flag,
             )
         finally:
             with self._lock:
@@ -117,3 +121,7 @@ class Watching:
         assert self._home is not None
         if not self._stopped.is_set():
             self._home.call_soon_threadsafe(self._sink, kind, event_type, resource)
+
+
+def _say_quietly(_loop: asyncio.AbstractEventLoop, context: Mapping[str, object]) -> None:
+    logger.debug("in kopf", extra={"reason": f"{context['message']}: {context.get('exception')}"})
