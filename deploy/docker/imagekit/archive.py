@@ -9,7 +9,7 @@ import io
 import json
 import platform
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -40,12 +40,16 @@ class Image:
         return sum(layer.size for layer in self.layers)
 
 
-def write_archive(images: Sequence[Image], sink: IO[bytes]) -> dict[str, str]:
-    """Returns the digest of each image's manifest by the image's name."""
+def write_archive(images: Sequence[Image], sink: IO[bytes], omitted: Set[str] = frozenset()) -> dict[str, str]:
+    """Returns the digest of each image's manifest by the image's name.
+
+    Layers whose digests (`sha256:...`) are in `omitted` are described but not written: the importer must have them.
+    """
     layers = {layer.digest: layer for image in images for layer in image.layers}
+    written = [layer for layer in layers.values() if f"sha256:{layer.digest}" not in omitted]
     with tarfile.open(fileobj=sink, mode="w|") as tar:
         _add(tar, "oci-layout", b'{"imageLayoutVersion": "1.0.0"}')
-        for layer in layers.values():
+        for layer in written:
             with layer.path.open("rb") as content:
                 member = tarfile.TarInfo(_blob(layer.digest))
                 member.size = layer.size

@@ -11,10 +11,10 @@ import sysconfig
 from pathlib import Path
 
 from .layers import LayerWriter, key_of
+from .roles import USER
 from .shared_libraries import loader, needed_by
 
 VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
-USER = "65532"
 
 # Of the standard library: what only builds, teaches, draws windows or tests Python itself.
 _UNUSED_FOLDERS = frozenset({

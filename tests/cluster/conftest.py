@@ -1,0 +1,81 @@
+"""Clusters for the tests of this folder, one of each kind per session, started when the first test asks.
+
+`fake_cluster` is always a bed of our own. `real_cluster` is one too, unless KVARN_TEST_IMAGES and KUBECONFIG name
+another. Where neither can be had, the tests are skipped and the reason is printed.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.support.bed import fake_bed, node_bed
+from tests.cluster.support.cluster import Cluster, Images, bed_cluster, given_cluster
+from tests.cluster.support.machine import why_no_bed
+
+HERE = Path(__file__).parent
+BED_IMAGES = Images("localhost", "test", "Never")
+FAKE_NODES = 4
+LONGEST_TEST_S = 900
+"""The first test of a session waits for the build of the bed and of the images."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "cluster: needs a Kubernetes cluster: the bed of tests/cluster, or KUBECONFIG")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """They run last: the quick tests fail first, and run on a quiet machine."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.cluster)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(LONGEST_TEST_S))
+    items.sort(key=lambda item: HERE in item.path.parents)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say plainly that and why the cluster tests did not run."""
+    skipped = [report for report in terminalreporter.stats.get("skipped", []) if "cluster" in report.keywords]
+    for reason in sorted({str(report.longrepr[2]) for report in skipped}):
+        terminalreporter.write_line(f"cluster tests did not run: {reason.removeprefix('Skipped: ')}")
+
+
+@pytest.fixture(scope="session")
+def fake_cluster() -> Iterator[Cluster]:
+    """Fake nodes with 8 GPUs each: pods turn Ready without running. Kvarn's CRDs are there."""
+    if reason := why_no_bed():
+        pytest.skip(reason)
+    with fake_bed(FAKE_NODES) as bed:
+        cluster = bed_cluster(bed, BED_IMAGES)
+        cluster.apply_crds()
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def real_cluster() -> Iterator[Cluster]:
+    """A node where pods run; Kvarn's images are on it, or in a registry that it reaches."""
+    given = given_cluster()
+    if given is not None:
+        found_crds = given.has_crds()
+        yield given
+        if not found_crds:
+            given.delete_crds()
+        return
+    if reason := why_no_bed():
+        pytest.skip(f"{reason}; or say where the nodes of KUBECONFIG find images: KVARN_TEST_IMAGES, KVARN_TEST_TAG")
+    with node_bed() as bed:
+        bed.load_images(BED_IMAGES.tag)
+        yield bed_cluster(bed, BED_IMAGES)
+
+
+@pytest.fixture(scope="module")
+def fake_namespace(fake_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
+    with fake_cluster.namespace(request.module.__name__.rpartition(".")[2]) as name:
+        yield name
+
+
+@pytest.fixture(scope="module")
+def real_namespace(real_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
+    with real_cluster.namespace(request.module.__name__.rpartition(".")[2]) as name:
+        yield name
