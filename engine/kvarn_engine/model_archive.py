@@ -60,14 +60,23 @@ def is_archive_reference(reference: str) -> bool:
 def fetch_archive(reference: str, patterns: tuple[str, ...] = MODEL_PATTERNS) -> Path:
     """The model's folder in the cache, downloaded and unpacked when it is not there yet. Raises ModelNotFound."""
     archive = parse_reference(reference)
-    key = hashlib.blake2b(repr((reference, patterns)).encode(), digest_size=8).hexdigest()
-    folder = cache_root() / f"archive-{key}"
+    whole = _folder_of(reference, MODEL_PATTERNS)
+    folder = whole if _is_complete(whole) else _folder_of(reference, patterns)
 
     def fill(scratch: Path) -> None:
         _download_into(archive, scratch, patterns)
 
-    fill_once(folder, lambda: (folder / MARK).is_file(), fill)
+    fill_once(folder, lambda: _is_complete(folder), fill)
     return folder / (folder / MARK).read_text().strip()
+
+
+def _folder_of(reference: str, patterns: tuple[str, ...]) -> Path:
+    key = hashlib.blake2b(repr((reference, patterns)).encode(), digest_size=8).hexdigest()
+    return cache_root() / f"archive-{key}"
+
+
+def _is_complete(folder: Path) -> bool:
+    return (folder / MARK).is_file()
 
 
 def parse_reference(reference: str) -> ArchiveReference:

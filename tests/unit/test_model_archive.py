@@ -90,6 +90,8 @@ def test_a_router_takes_no_weights_and_renders_alike(server: FileServer) -> None
     assert not (light / "model.safetensors").exists()
     assert (full / "model.safetensors").exists()
     assert render_fingerprint(light) == render_fingerprint(full)
+    assert resolve_tokenizer(reference) == full
+    assert server.requests == [NAME, NAME]
 
 
 @pytest.mark.parametrize("name", ["../escape.json", "a/../../escape.json", "/tmp/escape.json"])
