@@ -54,6 +54,7 @@ def parse_pod(resource: Mapping[str, Any]) -> WorkerPod:
         problem=problem,
         problem_message=message,
         ended=ended,
+        started=not ended and _is_started(status),
     )
 
 
@@ -83,3 +84,9 @@ def _is_ready(status: Fields) -> bool:
         condition.values.get("type") == "Ready" and condition.values.get("status") == "True"
         for condition in status.sections("conditions")
     )
+
+
+def _is_started(status: Fields) -> bool:
+    """The startup probe, which asks for readiness, has succeeded in every container."""
+    containers = list(status.sections("containerStatuses"))
+    return bool(containers) and all(container.values.get("started") is True for container in containers)

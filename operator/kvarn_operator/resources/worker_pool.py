@@ -62,3 +62,6 @@ class WorkerPod:
     problem_message: str = ""
     ended: bool = False
     """Succeeded or Failed: to be deleted and replaced."""
+
+    started: bool = False
+    """It has served since its container's last start; not ready, it may be so again any moment."""

@@ -5,9 +5,8 @@ Built by the reconcile from what is observed now and nothing else, so any operat
 """
 
 import enum
-from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvarn_operator.resources.worker_pool import PodProblem, WorkerPod
 from kvarn_operator.scaling.observation import PodPhase
@@ -24,13 +23,15 @@ class PodGroup:
 
     serving: int = 0
     starting: int = 0
-    """Not ready, for whatever reason but the next."""
+    """Not ready, for whatever reason but the next two."""
 
     unschedulable: int = 0
+    lapsed: int = 0
+    """Served before and are not ready now; a moment of overload is enough for that."""
 
     @property
     def idle(self) -> int:
-        return self.starting + self.unschedulable
+        return self.starting + self.unschedulable + self.lapsed
 
     @property
     def total(self) -> int:
@@ -59,7 +60,7 @@ class PoolProgress:
         found = [group for group in self.groups if group.revision == self.revision]
         return PodGroup(
             self.revision, self.pairing, sum(group.serving for group in found), sum(group.starting for group in found),
-            sum(group.unschedulable for group in found),
+            sum(group.unschedulable for group in found), sum(group.lapsed for group in found),
         )  # fmt: skip
 
     @property
@@ -93,9 +94,6 @@ class Gate(enum.Enum):
     PAIRING = "WaitingForPairing"
     """Old pods stay until the other pool has as large a share of new ones."""
 
-    RATIO = "WaitingForRatio"
-    """Another drain would take the P:D ratio out of its tolerance."""
-
 
 @dataclass(frozen=True, slots=True)
 class Drain:
@@ -128,15 +126,18 @@ class PoolStep:
 
 def groups_of(pods: Iterable[WorkerPod]) -> tuple[PodGroup, ...]:
     """Sorted by revision and pairing. The caller leaves out draining, terminating and ended pods."""
-    serving: Counter[tuple[str, str]] = Counter()
-    unschedulable: Counter[tuple[str, str]] = Counter()
-    starting: Counter[tuple[str, str]] = Counter()
+    groups: dict[tuple[str, str], PodGroup] = {}
     for pod in pods:
-        if pod.ready:
-            serving[pod.revision, pod.pairing] += 1
-        elif pod.problem is PodProblem.UNSCHEDULABLE or pod.phase is PodPhase.UNSCHEDULABLE:
-            unschedulable[pod.revision, pod.pairing] += 1
-        else:
-            starting[pod.revision, pod.pairing] += 1
-    keys = sorted({*serving, *unschedulable, *starting})
-    return tuple(PodGroup(*key, serving[key], starting[key], unschedulable[key]) for key in keys)
+        key = (pod.revision, pod.pairing)
+        groups[key] = _with(groups.get(key) or PodGroup(*key), pod)
+    return tuple(groups[key] for key in sorted(groups))
+
+
+def _with(group: PodGroup, pod: WorkerPod) -> PodGroup:
+    if pod.ready:
+        return replace(group, serving=group.serving + 1)
+    if pod.problem is PodProblem.UNSCHEDULABLE or pod.phase is PodPhase.UNSCHEDULABLE:
+        return replace(group, unschedulable=group.unschedulable + 1)
+    if pod.started and pod.problem is PodProblem.NONE:
+        return replace(group, lapsed=group.lapsed + 1)
+    return replace(group, starting=group.starting + 1)

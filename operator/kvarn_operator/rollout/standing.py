@@ -59,10 +59,19 @@ class Standing:
         return min(Fraction(1), Fraction(self.progress.current.serving + self.alike, self.target))
 
     @property
+    def spared(self) -> int:
+        """Lapsed old pods that stay, because the pool is short without them. A new pod that needs the node matters
+        more, since nobody knows whether they come back."""
+        if self.lacks_node:
+            return 0
+        lapsed = sum(group.lapsed for group in self.progress.old)
+        return min(lapsed, max(0, self.target - self.rollout.max_unavailable - self.progress.serving))
+
+    @property
     def lacks_node(self) -> bool:
         """Wanted pods wait for a node, nothing else is on its way, and no pod that drains will make room."""
         current = self.progress.current
-        return current.unschedulable > 0 and current.starting == 0 and self.progress.draining == 0
+        return current.unschedulable > 0 and current.starting + current.lapsed == 0 and self.progress.draining == 0
 
     @property
     def swaps(self) -> bool:
@@ -77,7 +86,8 @@ class Standing:
         return self.swaps or self.lacks_node
 
     def serving_in(self, layout: str) -> int:
-        return sum(group.serving for group in self.progress.groups if self._class_of(group) == layout)
+        """Those that may be back at any moment included."""
+        return sum(group.serving + group.lapsed for group in self.progress.groups if self._class_of(group) == layout)
 
     def _class_of(self, group: PodGroup) -> str:
         """Pods of the wanted revision are of the wanted layout, whatever their annotation says."""

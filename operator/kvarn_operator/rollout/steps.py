@@ -12,12 +12,14 @@ what this one led to. Of every pool, counting neither draining nor terminating p
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kvarn_operator.resources.model_service import Rollout
 from kvarn_operator.rollout.allowance import drainable, within_ratio
 from kvarn_operator.rollout.layouts import layout_classes
-from kvarn_operator.rollout.progress import Drain, Gate, PoolProgress, PoolStep
+from kvarn_operator.rollout.progress import Drain, Gate, PodGroup, PoolProgress, PoolStep
 from kvarn_operator.rollout.standing import Standing, complete_layouts
+from kvarn_operator.scaling.spec import Role
 
 GroupKey = tuple[str, str]
 
@@ -27,14 +29,28 @@ def next_steps(pools: Sequence[PoolProgress], rollout: Rollout) -> tuple[PoolSte
     pairings = {pool.pairing for pool in pools} | {group.pairing for pool in pools for group in pool.groups}
     classes = layout_classes(pairings)
     standings = [Standing(pool, rollout, classes) for pool in pools if pool.target > 0]
-    free = drainable(standings)
-    allowed = within_ratio(standings, free)
+    allowed = within_ratio(standings, drainable(standings))
     order = _order(standings)
     steps = {
-        standing.progress.role: _step(standing, drained, order, Gate.RATIO if drained < most else Gate.PAIRING)
-        for standing, drained, most in zip(standings, allowed, free, strict=True)
+        standing.progress.role: _step(standing, drained, order)
+        for standing, drained in zip(standings, allowed, strict=True)
     }
     return tuple(steps.get(pool.role) or _emptied(pool) for pool in pools)
+
+
+def would_stay(pools: Sequence[PoolProgress], rollout: Rollout, role: Role, group: PodGroup) -> bool:
+    """Whether one draining pod of this revision and pairing, serving again, would be left alone."""
+    key = (group.revision, group.pairing)
+    mine = next(pool for pool in pools if pool.role is role)
+    found = next((each for each in mine.groups if (each.revision, each.pairing) == key), PodGroup(*key))
+    back = replace(found, serving=found.serving + 1)
+    others = tuple(each for each in mine.groups if each is not found)
+    changed = replace(mine, groups=(*others, back), draining=max(0, mine.draining - 1))
+    steps = next_steps([changed if pool is mine else pool for pool in pools], rollout)
+    drains = {
+        (drain.revision, drain.pairing): drain.count for step in steps if step.role is role for drain in step.drain
+    }
+    return drains.get(key, 0) <= back.idle
 
 
 def _emptied(pool: PoolProgress) -> PoolStep:
@@ -42,7 +58,7 @@ def _emptied(pool: PoolProgress) -> PoolStep:
     return PoolStep(pool.role, drain=tuple(drain for drain in drains if drain.count))
 
 
-def _step(pool: Standing, drained: int, order: Sequence[str], held_by: Gate) -> PoolStep:
+def _step(pool: Standing, drained: int, order: Sequence[str]) -> PoolStep:
     drains = _drains(pool, drained, order)
     staying = pool.progress.current.total - pool.excess
     old_left = sum(group.total for group in pool.progress.old) - sum(drains.values())
@@ -50,19 +66,20 @@ def _step(pool: Standing, drained: int, order: Sequence[str], held_by: Gate) -> 
     create = max(0, min(pool.target - staying, room))
     if pool.excess:
         drains.update(_excess(pool))
-    gate = Gate.NONE if create or drains else _gate(pool, held_by)
+    gate = Gate.NONE if create or drains else _gate(pool)
     found = tuple(Drain(revision, pairing, count) for (revision, pairing), count in sorted(drains.items()))
     return PoolStep(pool.progress.role, create, found, gate, _message(pool, gate))
 
 
 def _drains(pool: Standing, drained: int, order: Sequence[str]) -> Counter[GroupKey]:
-    """All idle old pods, since they serve nobody, and `drained` serving ones, the most useful layout last."""
+    """Idle old pods, since they serve nobody, and `drained` serving ones, the most useful layout last."""
     drains: Counter[GroupKey] = Counter()
+    lapsed = sum(group.lapsed for group in pool.progress.old) - pool.spared
     for group in sorted(pool.progress.old, key=lambda group: order.index(pool.classes[group.pairing])):
-        serving = min(group.serving, drained)
-        drained -= serving
-        if group.idle + serving:
-            drains[group.revision, group.pairing] = group.idle + serving
+        serving, hopeless = min(group.serving, drained), min(group.lapsed, lapsed)
+        drained, lapsed = drained - serving, lapsed - hopeless
+        if count := group.idle - group.lapsed + hopeless + serving:
+            drains[group.revision, group.pairing] = count
     assert drained == 0, "more drains were allowed than old pods serve"
     return drains
 
@@ -90,20 +107,21 @@ def _order(pools: Sequence[Standing]) -> list[str]:
     return sorted(layouts, key=lambda layout: (layout in wanted, complete.get(layout, 0), layout))
 
 
-def _gate(pool: Standing, held_by: Gate) -> Gate:
+def _gate(pool: Standing) -> Gate:
+    """A pool that is held by the ratio has pods on their way, so it is those that it waits for."""
     current = pool.progress.current
-    if current.starting:
+    if current.starting + current.lapsed:
         return Gate.STARTING
     if current.unschedulable:
         return Gate.DRAINING if pool.progress.draining else Gate.UNSCHEDULABLE
-    return held_by if pool.progress.old else Gate.NONE
+    return Gate.PAIRING if pool.progress.old else Gate.NONE
 
 
 def _message(pool: Standing, gate: Gate) -> str:
     role, current = pool.progress.role.value, pool.progress.current
     old = sum(group.total for group in pool.progress.old)
     if gate is Gate.STARTING:
-        return f"{current.starting} {role} pods are not ready yet"
+        return f"{current.starting + current.lapsed} {role} pods are not ready yet"
     if gate is Gate.DRAINING:
         return f"{current.unschedulable} {role} pods find no node until {pool.progress.draining} others have drained"
     if gate is Gate.UNSCHEDULABLE:
@@ -114,6 +132,4 @@ def _message(pool: Standing, gate: Gate) -> str:
         return f"{current.unschedulable} {role} pods find no node{held if old else ''}"
     if gate is Gate.PAIRING:
         return f"{old} old {role} pods stay until the other pool's new pods serve"
-    if gate is Gate.RATIO:
-        return f"{old} old {role} pods stay until the other pool has caught up"
     return ""

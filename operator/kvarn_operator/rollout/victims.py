@@ -22,7 +22,9 @@ def _cost(pod: WorkerPod, readings: Readings) -> tuple[int, int, float, int, flo
 
 
 def _readiness(pod: WorkerPod) -> int:
+    """Least first: lost, loading, for the moment not ready, serving."""
     if pod.ready:
-        return 2
-    lost = pod.problem is not PodProblem.NONE or pod.phase is PodPhase.UNSCHEDULABLE
-    return 0 if lost else 1
+        return 3
+    if pod.problem is not PodProblem.NONE or pod.phase is PodPhase.UNSCHEDULABLE:
+        return 0
+    return 2 if pod.started else 1

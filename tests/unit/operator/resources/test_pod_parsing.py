@@ -175,3 +175,18 @@ def test_not_a_worker(labels: Any, says: str) -> None:
 
 def test_a_pod_without_revision_is_of_none() -> None:
     assert pod(metadata={"labels": {"kvarn.dev/revision": None}}).revision == ""
+
+
+@pytest.mark.parametrize(
+    ("status", "started"),
+    [
+        (container(started=True), True),
+        (container(started=False), False),
+        (container(), False),
+        ({"containerStatuses": [{"started": True}, {"started": False}]}, False),
+        ({"phase": "Failed", **container(started=True)}, False),
+        ({}, False),
+    ],
+)
+def test_whether_it_has_served(status: Any, started: bool) -> None:
+    assert pod(status=status).started is started
