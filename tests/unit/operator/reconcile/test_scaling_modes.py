@@ -223,7 +223,7 @@ def test_a_seed_that_changes_in_slo_mode_is_no_override() -> None:
     cluster.put_service(spec(decode=3, decode__scaling=slo(), prefill__scaling=slo()))
     load(cluster, 0.1)
     plan = step(cluster)
-    assert [(a.replicas, a.manager) for a in deeds(plan) if isinstance(a, SetReplicas)][0] == (3, SEED_MANAGER)
+    assert next((a.replicas, a.manager) for a in deeds(plan) if isinstance(a, SetReplicas)) == (3, SEED_MANAGER)
     under_load(cluster, 0.1, 30)
     assert cluster.replicas(DECODE) == 1
     assert "override" not in cluster.pools[DECODE]["status"]
