@@ -148,9 +148,7 @@ async def serve(settings: RouterSettings) -> int:
     watchdog = app.tasks.spawn(_stop_on_failure(app.failed, server), "watchdog")
     try:
         await server.serve(sockets=[listener])
-        # Those whose time was over have been cancelled, and still tell their clients.
-        if cut_off := server.server_state.tasks:
-            await asyncio.wait(cut_off, timeout=_LAST_WORDS_S)
+        await server.cut_off()
     finally:
         watchdog.cancel()
         await app.registrar.stop()
@@ -227,6 +225,15 @@ class _Server(uvicorn.Server):
         logger.info("stopping")
         self._pipeline.end()
         asyncio.get_running_loop().call_later(self._delay_s, self._close)
+
+    async def cut_off(self) -> None:
+        """Let the answers that outlived their time tell their clients so."""
+        running = tuple(self.server_state.tasks)
+        if self.force_exit:
+            for task in running:
+                task.cancel()
+        if running:
+            await asyncio.wait(running, timeout=_LAST_WORDS_S)
 
     def _close(self) -> None:
         self.should_exit = True

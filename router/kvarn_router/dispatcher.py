@@ -107,14 +107,13 @@ class Dispatcher:
             placement = self.try_place(wanted)
             if placement is not None:
                 return placement
-            remaining = deadline - self._clock()
-            if remaining <= 0:
+            if self._clock() >= deadline:
                 return None
             try:
-                async with asyncio.timeout(remaining):
+                async with asyncio.timeout(deadline - self._clock()):
                     await self._table.wait_changed()
             except TimeoutError:
-                return None
+                continue
 
     def try_place(self, wanted: Wanted, excluded: frozenset[Incarnation] = frozenset()) -> Placement | None:
         """Choose and claim now. No await in here: the load that the choice saw is the load that the claim adds to.

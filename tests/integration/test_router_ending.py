@@ -108,6 +108,21 @@ async def test_what_the_time_limit_cuts_off_is_told_so(stack: Stack, tmp_path: P
         assert "Traceback" not in leaving.log_text()
 
 
+async def test_a_second_signal_cuts_off_at_once(stack: Stack, tmp_path: Path) -> None:
+    body = completion_body(MODEL, short_prompt(4), 1500, ignore_eos=True)
+    async with router(stack, tmp_path, *LONG_DELAY) as leaving, connect(leaving) as client:
+        async with client.stream("POST", "/v1/completions", json={**body, "stream": True}) as answer:
+            lines = answer.aiter_lines()
+            await anext(lines)
+            await stopping(leaving)
+            leaving.send(signal.SIGTERM)
+            rest = [line async for line in lines if line]
+        assert json.loads(rest[-1].removeprefix("data: "))["error"]["code"] == "no_worker"
+        await asyncio.to_thread(wait_until, lambda: not leaving.is_alive, "the router ends")
+        assert leaving.wait() == 0
+        assert "Traceback" not in leaving.log_text()
+
+
 def in_flight(process: StackProcess) -> int:
     page = httpx.get(f"http://{process.address}/metrics").text
     line = next(line for line in page.splitlines() if line.startswith("kvarn_router_requests_in_flight "))
