@@ -1,15 +1,15 @@
 """The router's error tree. `api/errors.py` maps it to HTTP once; nothing else knows status codes.
 
-RouterError
-├── InvalidInput        the client's fault; names the parameter
-│   └── PromptTooLong   with both numbers
-├── Unauthorized        missing or wrong API key
-├── ModelNotFound
-├── BodyTooLarge
-├── TooManyRequests     this router's own queue is full
-├── NoWorker            no live worker can take the request now
-├── WorkerLost          a worker broke and no other could go on
-└── InternalError       ours
+    RouterError
+    ├── InvalidInput        the client's fault; names the parameter
+    │   └── PromptTooLong   with both numbers
+    ├── Unauthorized        missing or wrong API key
+    ├── ModelNotFound
+    ├── BodyTooLarge
+    ├── TooManyRequests     this router's own queue is full
+    ├── NoWorker            no live worker can take the request now
+    ├── WorkerLost          a worker broke and no other could go on
+    └── InternalError       ours
 """
 
 
