@@ -72,13 +72,21 @@ class Election:
 
     async def release(self) -> None:
         """Let another candidate take over at once. Best effort."""
-        if not self._candidate.leads(self._clock()):
-            return
         try:
-            await self._write(Step.RENEW, release=True)
-            logger.info("lease released")
+            if self._candidate.leads(self._clock()):
+                await self._write_release()
+                logger.info("lease released")
         except ClusterError as error:
             logger.info("lease not released", extra={"reason": str(error)})
+
+    async def _write_release(self) -> None:
+        try:
+            await self._write(Step.RENEW, release=True)
+        except Conflict:
+            # A renewal that was cut off with the loop may have been carried out all the same.
+            await self._read()
+            if self._candidate.leads(self._clock()):
+                await self._write(Step.RENEW, release=True)
 
     async def _try(self) -> None:
         left_s = self._candidate.leads_until - self._clock()
