@@ -45,19 +45,27 @@ class Importer:
         self.report = ImportReport()
 
     async def run(self, call: RunCall) -> None:
-        """Read to the done frame. Raises HandoffError when the peer breaks it, AioRpcError when the peer is lost."""
+        """Read to the done frame. Raises HandoffError when the peer breaks it, AioRpcError when the peer is lost.
+
+        While one frame is checked and written, the next one is received.
+        """
+        reading = _start_reading(call)
         try:
             while not self.report.done:
-                await self._take(await self._read(call))
+                buffer = await self._received(reading)
+                reading = _start_reading(call)
+                await self._take(buffer)
         finally:
             call.cancel()
+            reading.cancel()
+            await asyncio.wait({reading})
+            if not reading.cancelled():
+                reading.exception()  # the peer may have gone after its done frame, which is no longer of interest
 
-    async def _read(self, call: RunCall) -> bytes:
-        try:
-            async with asyncio.timeout(self._idle_timeout_s):
-                buffer = await call.read()
-        except TimeoutError:
-            raise HandoffError(f"no frame for {self._idle_timeout_s:g} s") from None
+    async def _received(self, reading: asyncio.Task[object]) -> bytes:
+        if not (await asyncio.wait({reading}, timeout=self._idle_timeout_s))[0]:
+            raise HandoffError(f"no frame for {self._idle_timeout_s:g} s")
+        buffer = reading.result()
         if not isinstance(buffer, bytes):
             raise HandoffError("stream ended before the done frame")
         return buffer
@@ -89,3 +97,7 @@ class Importer:
                 await self._on_first_tokens(tokens)
             case "done":
                 self.report.done = True
+
+
+def _start_reading(call: RunCall) -> asyncio.Task[object]:
+    return asyncio.create_task(call.read(), name="import/read-frame")

@@ -4,12 +4,11 @@ Called by the Prefill service. It reads blocks while they are pinned; it does no
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from typing import TypeVar
 
-from kvarn_engine.core.ids import BlockHash, BlockIndex
 from kvarn_engine.serving.protocol import BlocksReady, Engine, FirstTokens, Prefill, PrefillFinished
 from kvarn_engine.wire.convert import token_to_proto
 from kvarn_engine.wire.frames import BlockPayload, Transfer, encode_blocks, encode_control
@@ -74,20 +73,30 @@ class Exporter:
         await self._send(encode_control(self._transfer, event))
 
     async def _send_blocks(self, ready: BlocksReady) -> None:
+        """While one frame is on its way, the next one is built."""
         step = self._transfer.blocks_per_frame
-        for offset in range(0, len(ready.indexes), step):
-            indexes = ready.indexes[offset : offset + step]
-            hashes = ready.hashes[offset : offset + step]
-            # Copies and checksums take milliseconds: off the event loop, which other requests share.
-            frame = await asyncio.to_thread(self._frame, ready.first + offset, indexes, hashes)
-            self.report.sent_bytes += len(frame)
-            await self._send(frame)
+        building = self._build(ready, 0)
+        try:
+            for offset in range(0, len(ready.indexes), step):
+                frame = await building
+                if offset + step < len(ready.indexes):
+                    building = self._build(ready, offset + step)
+                self.report.sent_bytes += len(frame)
+                await self._send(frame)
+        finally:
+            # A thread that still builds reads blocks which may be in other use by then; nobody gets that frame.
+            building.cancel()
 
-    def _frame(self, first: int, indexes: Sequence[BlockIndex], hashes: Sequence[BlockHash]) -> bytes:
+    def _build(self, ready: BlocksReady, offset: int) -> asyncio.Task[bytes]:
+        """Copies and checksums take milliseconds: off the event loop, which other requests share."""
+        return asyncio.create_task(asyncio.to_thread(self._frame, ready, offset), name="export/build-frame")
+
+    def _frame(self, ready: BlocksReady, offset: int) -> bytes:
         """Runs on another thread; the blocks are complete and pinned, so no step touches them."""
-        payloads = map(self._engine.read_block, indexes)
-        blocks = [BlockPayload(block_hash, payload) for block_hash, payload in zip(hashes, payloads, strict=True)]
-        return encode_blocks(self._transfer, first, blocks)
+        span = slice(offset, offset + self._transfer.blocks_per_frame)
+        payloads = map(self._engine.read_block, ready.indexes[span])
+        blocks = [BlockPayload(digest, payload) for digest, payload in zip(ready.hashes[span], payloads, strict=True)]
+        return encode_blocks(self._transfer, ready.first + offset, blocks)
 
 
 def _first_tokens(event: FirstTokens) -> prefill_pb2.PrefillEvent:
