@@ -41,12 +41,19 @@ class Wanted:
     """Output tokens that a worker must have room for: fewer than `max_tokens` where its limit may cut the answer."""
 
     is_resumed: bool = False
+    model_revision: str = ""
+    """Weights that drew the output so far, which should draw the rest. Empty: there is no output yet."""
 
     def among(self, workers: Iterable[LiveWorker]) -> list[LiveWorker]:
         """Those that can run it. Where no vocabulary holds its tokens, the workers themselves say so."""
         needed, highest = self.num_prompt_tokens + self.min_room, max(self.tokens, default=0)
         long_enough = [worker for worker in workers if worker.identity.max_model_len >= needed]
         return [worker for worker in long_enough if worker.identity.vocab_size > highest] or long_enough
+
+    def of_its_model(self, workers: Sequence[LiveWorker]) -> Sequence[LiveWorker]:
+        """While a pool changes to other weights, an answer keeps to its own as long as a worker has them."""
+        own = [worker for worker in workers if worker.identity.layout.model_revision == self.model_revision]
+        return own or workers
 
 
 @dataclass(slots=True)
@@ -122,9 +129,9 @@ class Dispatcher:
         decode = wanted.among(self._table.candidates(Role.DECODE))
         if not decode:
             self._refuse_too_long(wanted)
-        decode = [worker for worker in decode if worker.identity.incarnation not in excluded]
-        hashed = self._hash(wanted, decode)
-        layouts = self._layouts(wanted, decode, hashed)
+        able = wanted.of_its_model([worker for worker in decode if worker.identity.incarnation not in excluded])
+        hashed = self._hash(wanted, able)
+        layouts = self._layouts(wanted, able, hashed)
         decision = choose(wanted.request_id, layouts, self._limits, wanted.use_peers)
         if decision is None:
             return None

@@ -70,6 +70,7 @@ class RoutedStream:
         self._max_tokens = request.sampling.max_tokens
         self._uncached = parts.uncached.open()
         self._excluded: frozenset[Incarnation] = frozenset()
+        self._model_revision = ""
         self._attempts = 0
         self._in_vain = 0
         self._turned_away = 0
@@ -115,6 +116,7 @@ class RoutedStream:
             failure = self._failure
             placement = await (self._hold(wanted) if failure is None else self._place_anywhere(wanted, failure))
         self._placement = placement
+        self._model_revision = placement.decode.identity.layout.model_revision
         self._max_tokens = placement.max_tokens
         self._progress.limit(placement.max_tokens)
         self._uncached.arrive(placement.uncached_tokens)
@@ -132,6 +134,7 @@ class RoutedStream:
             max_tokens=self._max_tokens,
             min_room=min(least, self._max_tokens) if request.may_be_cut else self._max_tokens,
             is_resumed=self._failure is not None,
+            model_revision=self._model_revision if progress.has_tokens else "",
         )
 
     async def _hold(self, wanted: Wanted) -> Placement:

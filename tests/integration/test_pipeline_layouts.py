@@ -9,7 +9,7 @@ from kvarn_engine.core.hashing import block_hashes, root_hash
 from kvarn_engine.core.kv_layout import KvLayout
 from kvarn_engine.core.sampling import FinishReason
 from kvarn_proto.v1 import common_pb2
-from kvarn_router.context import FinishedEvent
+from kvarn_router.context import DoneEvent, FinishedEvent
 from kvarn_router.errors import PromptTooLong
 from kvarn_router.pipeline import ReadyRules
 from kvarn_router.workers import LiveWorker, Role
@@ -88,6 +88,30 @@ async def test_a_stream_that_moves_to_another_layout_is_exact() -> None:
         assert list(new.requests[0].choices[0].output_tokens) == scripted_output(9, 3)
         assert peers_of(new) == [["p-new"]]
         assert new.requests[0].root_hash == root_hash(RENDER, OTHER.fingerprint, "")
+
+
+@pytest.mark.parametrize(("interrupt_at", "expected"), [(3, "same"), (0, "new")], ids=["with output", "before it"])
+async def test_an_answer_keeps_to_the_weights_that_began_it(interrupt_at: int, expected: str) -> None:
+    async with AsyncExitStack() as exit_stack:
+        script = Script(interrupt_at=interrupt_at, interruption=abort_with(grpc.StatusCode.UNAVAILABLE))
+        broken, same = decode("broken", script=script), decode("same")
+        new = decode("new", replace(LAYOUT, model_revision="another"))
+        stack = await started(exit_stack, broken, same, new)
+        with live(stack, same).claim(0), live(stack, same).claim(0), live(stack, new).claim(0):
+            events = await stack.collect(make_request(max_tokens=8))
+        assert tokens_of(events) == scripted_output(9, 8)
+        assert isinstance(events[-1], DoneEvent)
+        assert events[-1].decode_worker == expected
+
+
+async def test_an_answer_whose_weights_are_gone_goes_on_with_others() -> None:
+    async with AsyncExitStack() as exit_stack:
+        script = Script(interrupt_at=3, interruption=abort_with(grpc.StatusCode.UNAVAILABLE))
+        broken, new = decode("broken", script=script), decode("new", replace(LAYOUT, model_revision="another"))
+        stack = await started(exit_stack, broken, new)
+        with live(stack, new).claim(0):
+            events = await stack.collect(make_request(max_tokens=8))
+        assert tokens_of(events) == scripted_output(9, 8)
 
 
 async def test_a_cached_prefix_counts_in_tokens_whatever_the_block_size() -> None:
