@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
+from tests.cluster.support.machine import BED, bed_folder
 
 HERE = Path(__file__).parent
 CHART = HERE.parents[1] / "deploy" / "helm" / "kvarn"
@@ -32,9 +35,14 @@ class HelmError(Exception):
 
 
 def find_helm() -> str | None:
-    """On the PATH, or where the test bed keeps it (see tests/cluster/bed)."""
-    bed = os.environ.get("KVARN_BED") or str(Path.home() / ".cache" / "kvarn" / "bed")
-    return shutil.which("helm") or shutil.which("helm", path=str(Path(bed) / "bin"))
+    """On the PATH, or among the programs of the test bed."""
+    return shutil.which("helm") or shutil.which("helm", path=str(bed_folder() / "bin"))
+
+
+def build_bed() -> None:
+    """As the cluster tests do: once, and kept. Raises CalledProcessError."""
+    environment = {**os.environ, "KVARN_BED_PYTHON": sys.executable}
+    subprocess.run([BED / "build.sh", "--node"], env=environment, check=True, stdout=sys.stderr)
 
 
 @dataclass(frozen=True)

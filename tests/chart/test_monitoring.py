@@ -15,7 +15,7 @@ SUFFIXES = ("_total", "_bucket", "_sum", "_count")
 GIVEN_LABELS = frozenset({"namespace", "pod", "model_service", "role", "pool", "le"})
 """By Prometheus, by the monitors' relabelings, and of histograms."""
 
-OWN_LABELS = frozenset({"status", "state", "failure"})
+OWN_LABELS = frozenset({"status", "state", "failure", "outcome", "verb", "resource", "code", "action", "part"})
 """Of our metrics, as far as alerts and dashboards use them."""
 
 DASHBOARDS = sorted((CHART / "dashboards").glob("*.json"))
