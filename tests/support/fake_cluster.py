@@ -302,7 +302,9 @@ class FakeCluster:
     def _schedule(self, pod: Json, life: Life) -> None:
         if sum("nodeName" in each["spec"] for each in self.pods.values()) >= self.room:
             lack = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-            pod["status"]["conditions"] = [{**lack, "message": "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."}]
+            pod["status"]["conditions"] = [
+                {**lack, "message": "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."}
+            ]
             return
         pod["spec"]["nodeName"] = "node-1"
         pod["status"].pop("conditions", None)
@@ -316,7 +318,10 @@ class FakeCluster:
             return
         role = pod["metadata"]["labels"][ROLE_LABEL]
         ready = {"type": "Ready", "status": "True"}
-        pod["status"] = {"phase": "Running", "podIP": f"10.0.0.{len(role)}", "conditions": [ready]}
+        started = [{"name": container["name"], "started": True, "ready": True}]
+        pod["status"] = {
+            "phase": "Running", "podIP": f"10.0.0.{len(role)}", "conditions": [ready], "containerStatuses": started,
+        }  # fmt: skip
 
 
 def _tree(value: Json) -> Json:

@@ -1,5 +1,6 @@
-"""What happens to a pool's pods: cordon, give work back, create, delete. In this order, so that there is never more than
-one step allows: a cordon is only asked for when it does no harm by itself.
+"""What happens to a pool's pods: cordon, give work back, create, delete.
+
+In this order, so that there are never more than a step allows: a cordon is only asked for where it does no harm alone.
 
 Called by `service` with the numbers that `rolling` found. Cordon -> drain -> delete: a victim gets no new work first,
 goes when nothing is in flight or its time is over, and comes back if it is needed before that.
@@ -20,7 +21,10 @@ from kvarn_operator.resources.worker_pool import WorkerPod
 from kvarn_operator.scaling.observation import PodPhase
 
 SETTLE_S = 2.0
-"""A reading says nothing about a drain until routers have heard of it through their watch."""
+"""A reading says nothing about a drain until routers have heard of it through their watch.
+
+A drain that a user's clock puts into the future has been going on for an unknown time.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,31 +36,16 @@ class Context:
 
 
 def pod_actions(view: PoolView, change: PoolChange, context: Context) -> Iterator[Action]:
-    returning = _returning(view, change)
     yield from (DeletePod(pod.name, pod.uid) for pod in view.pods.ended)
     for victim in change.victims:
         yield from _retired(victim, view, context)
-    yield from (Uncordon(pod.name, pod.uid) for pod in returning)
-    updated = sum(pod.revision == view.revision for pod in returning)
-    for index in _free_indices(view, change.create - updated):
+    yield from (Uncordon(pod.name, pod.uid) for pod in change.returning)
+    for index in _free_indices(view, change.create):
         yield CreatePod(build_pod(context.service, view.resource, index, context.defaults))
     for pod in view.pods.draining:
-        if pod not in returning and _may_go(pod, view, context):
+        if pod not in change.returning and _may_go(pod, view, context):
             yield from _told(pod, view, context)
             yield DeletePod(pod.name, pod.uid)
-
-
-def _returning(view: PoolView, change: PoolChange) -> tuple[WorkerPod, ...]:
-    """Cordoned by the operator and needed again: instead of new pods, or because nothing else of the pool serves."""
-    cordoned = sorted(
-        (pod for pod in view.pods.draining if pod.drain_reason in OPERATOR_DRAINS and not pod.ended),
-        key=lambda pod: (not pod.ready, pod.name),
-    )
-    chosen = [pod for pod in cordoned if pod.revision == view.revision][: change.create]
-    serves = view.pods.ready or any(pod.ready for pod in chosen)
-    if view.desired > 0 and not serves:
-        chosen += [pod for pod in cordoned if pod.ready and pod not in chosen][:1]
-    return tuple(chosen)
 
 
 def _free_indices(view: PoolView, count: int) -> Iterator[int]:
@@ -90,7 +79,8 @@ def _may_go(pod: WorkerPod, view: PoolView, context: Context) -> bool:
         return True
     reading = context.readings.workers.get(pod.name)
     assert pod.draining_since is not None
-    if reading is None or reading.in_flight > 0 or reading.metrics.at < pod.draining_since + SETTLE_S:
+    settled = pod.draining_since > context.now or (reading and reading.metrics.at >= pod.draining_since + SETTLE_S)
+    if reading is None or reading.in_flight > 0 or not settled:
         return False
     return pod.drain_reason in OPERATOR_DRAINS or _is_replaced(view.pods.active, view.desired)
 

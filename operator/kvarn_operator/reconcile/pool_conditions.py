@@ -4,8 +4,9 @@ Messages hold what stays the same while nothing changes: no times that pass, no 
 never written.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kvarn_operator.reconcile.autoscaling import PoolOutcome
 from kvarn_operator.reconcile.pool_view import PoolView
@@ -13,6 +14,7 @@ from kvarn_operator.reconcile.replicas_writers import fighters
 from kvarn_operator.reconcile.rolling import PoolChange
 from kvarn_operator.reconcile.timestamps import rfc3339
 from kvarn_operator.resources.conditions import Condition, ConditionType, Truth
+from kvarn_operator.resources.times import seconds_or
 from kvarn_operator.resources.worker_pool import PodProblem, WorkerPod
 from kvarn_operator.scaling.decision import Reason
 from kvarn_operator.scaling.observation import PodPhase
@@ -20,6 +22,9 @@ from kvarn_operator.scaling.spec import ScalingMode
 
 SHOWN = 3
 """Names in one message."""
+
+LATE_S = 30.0
+"""Metrics that are late for so long are missing."""
 
 _PROBLEMS = {
     PodProblem.UNSCHEDULABLE: "Unschedulable",
@@ -49,7 +54,7 @@ def pool_conditions(picture: PoolPicture, now: float) -> tuple[Condition, ...]:
         _ready(picture),
         _progressing(picture),
         _draining(picture.view),
-        _scaling_active(picture),
+        _scaling_active(picture, now),
         _replicas_conflict(picture, now),
     ]
     return (*conditions, *reconciling(conditions))
@@ -70,9 +75,9 @@ def reconciling(conditions: Sequence[Condition]) -> Iterator[Condition]:
             return
 
 
-def named(pods: Sequence[WorkerPod]) -> str:
-    more = len(pods) - SHOWN
-    return ", ".join(pod.name for pod in pods[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+def listed(names: Sequence[str]) -> str:
+    more = len(names) - SHOWN
+    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def troubled(pods: Sequence[WorkerPod]) -> tuple[str, str] | None:
@@ -103,7 +108,7 @@ def _capacity(picture: PoolPicture) -> Condition:
     lost = [pod for pod in pods if not pod.ready and pod.phase is PodPhase.UNSCHEDULABLE]
     if lost:
         why = lost[0].problem_message or "the scheduler does not say why"
-        return Condition(kind, Truth.FALSE, "Unschedulable", f"no node for {named(lost)}: {why}")
+        return Condition(kind, Truth.FALSE, "Unschedulable", f"no node for {listed([pod.name for pod in lost])}: {why}")
     if not pods:
         return Condition(kind, Truth.UNKNOWN, "NoPods", "no pod asks for capacity")
     return Condition(kind, Truth.TRUE, "Scheduled", "every pod has found its node or is about to")
@@ -150,11 +155,11 @@ def _draining(view: PoolView) -> Condition:
     leaving = (*view.pods.draining, *view.pods.terminating)
     if not leaving:
         return Condition(ConditionType.DRAINING, Truth.FALSE, "NothingDrains", "no pod is on its way out")
-    message = f"{named(leaving)} finish their work and go"
+    message = f"{listed([pod.name for pod in leaving])} finish their work and go"
     return Condition(ConditionType.DRAINING, Truth.TRUE, "PodsDraining", message)
 
 
-def _scaling_active(picture: PoolPicture) -> Condition:
+def _scaling_active(picture: PoolPicture, now: float) -> Condition:
     kind, outcome = ConditionType.SCALING_ACTIVE, picture.outcome
     pool = outcome.spec.pool
     if outcome.spec.mode is ScalingMode.MANUAL:
@@ -165,14 +170,24 @@ def _scaling_active(picture: PoolPicture) -> Condition:
         message = f"{held.replicas} replicas, set by {held.writer}, hold until {rfc3339(held.until)}"
         return Condition(kind, Truth.TRUE, "Override", message)
     if outcome.silent:
-        more = len(outcome.silent) - SHOWN
-        names = ", ".join(outcome.silent[:SHOWN]) + (f" and {more} more" if more > 0 else "")
-        message = f"no fresh metrics from {names}; the pool does not shrink until they are back"
-        return Condition(kind, Truth.FALSE, "MetricsMissing", message)
+        message = f"no fresh metrics from {listed(outcome.silent)}; the pool does not shrink until they are back"
+        missing = _is_missing_for_long(picture.view, now)
+        return Condition(
+            kind, *((Truth.FALSE, "MetricsMissing") if missing else (Truth.UNKNOWN, "MetricsLate")), message
+        )
     reason = next((_LIMITS[step.reason] for step in reversed(outcome.decision.steps) if step.reason in _LIMITS), None)
     if reason is not None:
         return Condition(kind, Truth.TRUE, reason, "the load asks for more pods than the pool may have")
     return Condition(kind, Truth.TRUE, "Deciding", "replicas follow the load")
+
+
+def _is_missing_for_long(view: PoolView, now: float) -> bool:
+    """A pod that has just become ready is read with the next sample; that is nothing to call a person for."""
+    known: Sequence[Mapping[str, Any]] = (view.resource.status or {}).get("conditions") or ()
+    before = next((item for item in known if item.get("type") == ConditionType.SCALING_ACTIVE.value), {})
+    if before.get("reason") == "MetricsMissing":
+        return True
+    return before.get("reason") == "MetricsLate" and now - seconds_or(before.get("lastTransitionTime"), now) >= LATE_S
 
 
 def _replicas_conflict(picture: PoolPicture, now: float) -> Condition:

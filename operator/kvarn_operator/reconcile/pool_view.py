@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from kvarn_operator.reconcile.observed import Readings
 from kvarn_operator.resources.pool_template import Pool
-from kvarn_operator.resources.worker_pool import PodProblem, WorkerPod, WorkerPool
-from kvarn_operator.scaling.observation import PodPhase
+from kvarn_operator.resources.worker_pool import WorkerPod, WorkerPool
 from kvarn_operator.scaling.spec import Role
 
 SCALE_DOWN = "ScaleDown"
@@ -98,6 +97,5 @@ def in_flight(pod: WorkerPod, readings: Readings) -> int | None:
 
 def serves_nothing(pod: WorkerPod, readings: Readings) -> bool:
     """It never came up, or is not ready and has nothing in flight: nobody misses it."""
-    if pod.ended or pod.problem is PodProblem.UNSCHEDULABLE or pod.phase is PodPhase.UNSCHEDULABLE:
-        return True
-    return not pod.ready and not in_flight(pod, readings)
+    flying = in_flight(pod, readings)
+    return not pod.ready and (flying == 0 or not pod.started)

@@ -5,13 +5,14 @@ Called by `service`. Scaling and rolling are one question: so many pods of the w
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from kvarn_operator.reconcile.observed import Readings
-from kvarn_operator.reconcile.pool_view import ROLLOUT, SCALE_DOWN, PoolView
+from kvarn_operator.reconcile.pool_view import OPERATOR_DRAINS, ROLLOUT, SCALE_DOWN, PoolView
 from kvarn_operator.resources.model_service import Rollout
 from kvarn_operator.resources.worker_pool import WorkerPod
-from kvarn_operator.rollout.progress import Drain, PoolProgress, PoolStep, groups_of
-from kvarn_operator.rollout.steps import next_steps
+from kvarn_operator.rollout.progress import Drain, PodGroup, PoolProgress, PoolStep, groups_of
+from kvarn_operator.rollout.steps import next_steps, would_stay
 from kvarn_operator.rollout.victims import choose_victims
 from kvarn_operator.scaling.spec import PoolName
 
@@ -24,8 +25,11 @@ class Victim:
 
 @dataclass(frozen=True, slots=True)
 class PoolChange:
-    create: int
     victims: tuple[Victim, ...]
+    returning: tuple[WorkerPod, ...]
+    """Cordoned by the operator, and needed again."""
+
+    create: int
     step: PoolStep
 
 
@@ -35,7 +39,16 @@ def pool_changes(
     """`pairing` is the one that new pods get."""
     progress = [_progress(view, pairing) for view in views]
     steps = {step.role: step for step in next_steps(progress, rollout)}
-    return {view.resource.name: _change(view, steps[view.role], readings) for view in views}
+    changes = {}
+    for view, own in zip(views, progress, strict=True):
+        step = steps[view.role]
+        victims = tuple(victim for drain in step.drain for victim in _victims(view, drain, readings))
+        returning = _wanted_back(view, step.create)
+        if not any(pod.ready for pod in (*view.pods.active, *returning)):
+            returning = (*returning, *_rescued(view, own, progress, rollout))
+        updated = sum(pod.revision == view.revision for pod in returning)
+        changes[view.resource.name] = PoolChange(victims, returning, max(0, step.create - updated), step)
+    return changes
 
 
 def _progress(view: PoolView, pairing: str) -> PoolProgress:
@@ -43,9 +56,26 @@ def _progress(view: PoolView, pairing: str) -> PoolProgress:
     return PoolProgress(view.role, view.desired, view.revision, pairing, groups_of(view.pods.active), leaving)
 
 
-def _change(view: PoolView, step: PoolStep, readings: Readings) -> PoolChange:
-    victims = tuple(victim for drain in step.drain for victim in _victims(view, drain, readings))
-    return PoolChange(step.create, victims, step)
+def _wanted_back(view: PoolView, count: int) -> tuple[WorkerPod, ...]:
+    """Instead of new pods."""
+    return tuple(pod for pod in _cordoned(view) if pod.revision == view.revision)[:count]
+
+
+def _rescued(
+    view: PoolView, own: PoolProgress, progress: Sequence[PoolProgress], rollout: Rollout
+) -> tuple[WorkerPod, ...]:
+    """One that still can serve when nothing else of its pool does, unless it would be told to go again at once."""
+    if view.desired == 0:
+        return ()
+    able = (pod for pod in _cordoned(view) if pod.ready)
+    helps = (pod for pod in able if would_stay(progress, rollout, own.role, PodGroup(pod.revision, pod.pairing)))
+    return tuple(islice(helps, 1))
+
+
+def _cordoned(view: PoolView) -> list[WorkerPod]:
+    """By the operator; a drain that a user began is never taken back."""
+    cordoned = [pod for pod in view.pods.draining if pod.drain_reason in OPERATOR_DRAINS and not pod.ended]
+    return sorted(cordoned, key=lambda pod: (not pod.ready, pod.name))
 
 
 def _victims(view: PoolView, drain: Drain, readings: Readings) -> tuple[Victim, ...]:

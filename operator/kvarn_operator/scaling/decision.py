@@ -75,5 +75,7 @@ class Decision:
     def message(self) -> str:
         terms = ", ".join(f"{term.name}={term.value:g}" for term in self.terms)
         steps = "".join(f"; {step.reason.value} {step.before}->{step.after}" for step in self.steps)
-        held = "" if self.override is None else f"; set by {self.override.writer} until {self.override.until:g}"
+        held = ""
+        if self.override is not None:
+            held = f"; set by {self.override.writer} for {self.override.until - self.at:.0f} s more"
         return f"{self.role.value} {self.current}->{self.target}, law {self.wanted} ({terms}){steps}{held}"

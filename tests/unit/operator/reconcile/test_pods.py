@@ -90,6 +90,18 @@ def test_a_pod_that_tells_nothing_drains_until_the_timeout() -> None:
     assert [type(action) for action in deeds(step(cluster))] == [DeletePod]
 
 
+def test_a_drain_from_a_clock_that_is_ahead_still_ends() -> None:
+    cluster = serving(decode=2)
+    drained = cluster.serving(DECODE)[0]
+    cluster.now += 3600
+    cluster.drain(drained)
+    cluster.now -= 3600
+    cluster.lives[drained].idle_at = cluster.now
+    cluster.pace = Pace(start_s=lambda: 1.0)
+    settle(cluster)
+    assert drained not in cluster.pods
+
+
 def test_the_least_busy_pod_is_the_victim() -> None:
     cluster = serving(decode=3)
     idle = cluster.serving(DECODE)[1]

@@ -88,6 +88,34 @@ def test_no_room_for_a_surge_is_told() -> None:
     assert len(cluster.pods) == 2
 
 
+def test_no_room_for_a_surge_and_interruption_allowed() -> None:
+    cluster = FakeCluster(room=2)
+    cluster.put_service(spec())
+    settle(cluster)
+    old = cluster.serving(DECODE)
+    cluster.put_service(spec(decode__template=image(NEW), rollout={"maxUnavailable": 1}))
+    settle(cluster)
+    assert len(cluster.serving(DECODE)) == 1
+    assert cluster.serving(DECODE) != old
+
+
+def test_an_old_pod_comes_back_when_its_successor_dies() -> None:
+    cluster = serving()
+    cluster.pace.drain_s = lambda: 1000.0
+    (old,) = cluster.serving(DECODE)
+    cluster.put_service(spec(decode__template=image(NEW)))
+    while not cluster.is_cordoned(old):
+        step(cluster)
+    (new,) = cluster.serving(DECODE)
+    cluster.kill(new)
+    step(cluster)
+    assert cluster.serving(DECODE) == [old]
+    cluster.pace.drain_s = lambda: 4.0
+    settle(cluster)
+    assert len(cluster.serving(DECODE)) == 1
+    assert old not in cluster.pods
+
+
 def test_scaling_down_on_the_way() -> None:
     cluster = serving(prefill=1, decode=4)
     cluster.put_service(spec(decode=4, decode__template=image(NEW)))
