@@ -4,13 +4,13 @@ import asyncio
 import json
 import signal
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.support.client import TIMEOUT, ask, completion_body, streaming
+from tests.support.client import TIMEOUT, Body, ask, completion_body, streaming
 from tests.support.polling import until
 from tests.support.process import StackProcess, wait_until
 from tests.support.simulated import MODEL, short_prompt, simulated_spec
@@ -78,8 +78,7 @@ async def test_a_stream_outlives_delay_and_port(stack: Stack, tmp_path: Path) ->
             await until(lambda: refuses_connections(leaving), "the port is closed")
             answer = [answer async for answer in growing][-1]
         assert answer.completion_tokens == 400
-        await asyncio.to_thread(wait_until, lambda: not leaving.is_alive, "the router ends")
-        assert leaving.wait() == 0
+        await ended(leaving)
 
 
 def refuses_connections(process: StackProcess) -> bool:
@@ -90,37 +89,63 @@ def refuses_connections(process: StackProcess) -> bool:
     return False
 
 
+@contextmanager
+def frozen(stack: Stack) -> Iterator[None]:
+    """The decode worker says nothing, so no answer can end before it is cut off."""
+    stack.decode[0].process.freeze()
+    try:
+        yield
+    finally:
+        stack.decode[0].process.thaw()
+
+
+PATIENT = ("--sse-ping-s", "0.05", "--watch-silence-s", "600", "--stream-idle-timeout-s", "600")
+"""A ping commits the status of a stream that has no token yet."""
+
+
+@asynccontextmanager
+async def pinged(client: httpx.AsyncClient, body: Body) -> AsyncIterator[AsyncIterator[str]]:
+    async with client.stream("POST", "/v1/completions", json={**body, "stream": True}) as answer:
+        lines = answer.aiter_lines()
+        assert await anext(lines) == ": ping"
+        yield lines
+
+
+async def told_at_the_end(lines: AsyncIterator[str]) -> str:
+    """Code of the error event that is the last thing a stream says."""
+    last = [line async for line in lines if line][-1]
+    return str(json.loads(last.removeprefix("data: "))["error"]["code"])
+
+
+async def ended(process: StackProcess) -> None:
+    await asyncio.to_thread(wait_until, lambda: not process.is_alive, "the router ends")
+    assert process.wait() == 0
+    assert "Traceback" not in process.log_text()
+
+
 async def test_what_the_time_limit_cuts_off_is_told_so(stack: Stack, tmp_path: Path) -> None:
-    body = completion_body(MODEL, short_prompt(3), 1500, ignore_eos=True)
-    async with router(stack, tmp_path, "--shutdown-timeout-s", "1") as leaving, connect(leaving) as client:
-        streamed = {**body, "stream": True}
-        async with client.stream("POST", "/v1/completions", json=streamed) as answer:
-            lines = answer.aiter_lines()
-            await anext(lines)
-            whole = asyncio.create_task(client.post("/v1/completions", json=body))
-            await until(lambda: in_flight(leaving) == 2, "both run")
-            await stopping(leaving)
-            rest = [line async for line in lines if line]
-        assert json.loads(rest[-1].removeprefix("data: "))["error"]["code"] == "no_worker"
-        assert (await whole).status_code == 503
-        await asyncio.to_thread(wait_until, lambda: not leaving.is_alive, "the router ends")
-        assert leaving.wait() == 0
-        assert "Traceback" not in leaving.log_text()
+    body = completion_body(MODEL, short_prompt(3), 4, ignore_eos=True)
+    flags = (*PATIENT, "--shutdown-timeout-s", "1")
+    async with router(stack, tmp_path, *flags) as leaving, connect(leaving) as client:
+        with frozen(stack):
+            async with pinged(client, body) as lines:
+                whole = asyncio.create_task(client.post("/v1/completions", json=body))
+                await until(lambda: in_flight(leaving) == 2, "both run")
+                await stopping(leaving)
+                assert await told_at_the_end(lines) == "no_worker"
+            assert (await whole).status_code == 503
+            await ended(leaving)
 
 
 async def test_a_second_signal_cuts_off_at_once(stack: Stack, tmp_path: Path) -> None:
-    body = completion_body(MODEL, short_prompt(4), 1500, ignore_eos=True)
-    async with router(stack, tmp_path, *LONG_DELAY) as leaving, connect(leaving) as client:
-        async with client.stream("POST", "/v1/completions", json={**body, "stream": True}) as answer:
-            lines = answer.aiter_lines()
-            await anext(lines)
-            await stopping(leaving)
-            leaving.send(signal.SIGTERM)
-            rest = [line async for line in lines if line]
-        assert json.loads(rest[-1].removeprefix("data: "))["error"]["code"] == "no_worker"
-        await asyncio.to_thread(wait_until, lambda: not leaving.is_alive, "the router ends")
-        assert leaving.wait() == 0
-        assert "Traceback" not in leaving.log_text()
+    body = completion_body(MODEL, short_prompt(4), 4, ignore_eos=True)
+    async with router(stack, tmp_path, *PATIENT, *LONG_DELAY) as leaving, connect(leaving) as client:
+        with frozen(stack):
+            async with pinged(client, body) as lines:
+                await stopping(leaving)
+                leaving.send(signal.SIGTERM)
+                assert await told_at_the_end(lines) == "no_worker"
+            await ended(leaving)
 
 
 def in_flight(process: StackProcess) -> int:
