@@ -138,8 +138,7 @@ async def test_a_name_taken_by_a_foreign_pod_is_waited_for(cluster: tuple[Cluste
         assert "labels" not in served.store.get(POD, NAMESPACE, "chat-decode-0")["metadata"]
         served.store.delete(POD, NAMESPACE, "chat-decode-0")
         await eventually(
-            lambda: "labels" in served.store.get(POD, NAMESPACE, "chat-decode-0")["metadata"] if pods(served) else False,
-            "the pool's own pod",
+            lambda: [pod for pod in served.store.list(POD, NAMESPACE) if "labels" in pod["metadata"]], "the pool's own"
         )
 
 

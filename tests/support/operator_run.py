@@ -62,7 +62,9 @@ async def eventually(condition: Callable[[], object], what: str, deadline_s: flo
     """The deadline only bounds a failing test."""
     try:
         async with asyncio.timeout(deadline_s):
-            while not condition():
+            while True:
+                if condition():
+                    return
                 await asyncio.sleep(0.01)
     except TimeoutError:
         raise AssertionError(f"not within {deadline_s:.0f} s: {what}") from None
