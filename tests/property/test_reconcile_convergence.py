@@ -23,9 +23,10 @@ POOLS = (PREFILL, DECODE)
 ROUNDS = 150
 
 
-def asked(image: str, block_size: int, surge: int = 1) -> Mapping[str, Any]:
+def asked(image: str, block_size: int, unavailable: int = 0) -> Mapping[str, Any]:
     pool = {"replicas": 2, "template": {"image": image}, "drain": {"timeoutSeconds": 60}}
-    return {"prefill": pool, "decode": pool, "engine": {"blockSize": block_size}, "rollout": {"maxSurge": surge}}
+    rollout = {"maxSurge": 1, "maxUnavailable": unavailable}
+    return {"prefill": pool, "decode": pool, "engine": {"blockSize": block_size}, "rollout": rollout}
 
 
 @dataclass
@@ -140,16 +141,16 @@ def test_it_goes_on_wherever_the_operator_dies() -> None:
 @st.composite
 def changes(draw: st.DrawFn) -> Change:
     kind = draw(st.sampled_from(["scale", "roll", "relayout", "drain", "delete", "end"]))
-    pool, number = draw(st.sampled_from(POOLS)), draw(st.integers(1, 4))
+    pool, number, unavailable = draw(st.sampled_from(POOLS)), draw(st.integers(1, 4)), draw(st.integers(0, 1))
 
     def change(cluster: FakeCluster) -> None:
         pods = cluster.serving(pool) if pool in cluster.pools else []
         if kind == "scale" and pool in cluster.pools:
             cluster.scale(pool, number)
         elif kind == "roll":
-            cluster.put_service(asked(f"worker:{number}", 16))
+            cluster.put_service(asked(f"worker:{number}", 16, unavailable))
         elif kind == "relayout":
-            cluster.put_service(asked("worker:1", 16 * number))
+            cluster.put_service(asked("worker:1", 16 * number, unavailable))
         elif len(pods) > 1:
             {"drain": cluster.drain, "delete": cluster.delete, "end": cluster.kill}[kind](pods[number % len(pods)])
 
@@ -157,14 +158,19 @@ def changes(draw: st.DrawFn) -> Change:
     return change
 
 
-@settings(max_examples=25, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(st.tuples(changes(), st.integers(0, 4)), max_size=6), st.integers(0, 2**32), st.integers(4, 20))
+@settings(
+    max_examples=25,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow],
+)
+@given(st.lists(st.tuples(changes(), st.integers(0, 4)), max_size=6), st.integers(0, 2**32), st.integers(11, 30))
 def test_it_converges_whatever_happens(happens: list[tuple[Change, int]], seed: int, room: int) -> None:
     """Between two changes the operator gets some rounds, in which calls fail and time passes unevenly."""
     chance = random.Random(seed)
     pace = Pace(lambda: chance.uniform(0, 20), lambda: chance.uniform(0, 90), lambda: chance.uniform(0, 20))
     run = Run(
-        FakeCluster(pace=pace), fails=lambda: chance.random() < 0.1, seconds=lambda: chance.choice([0.1, 2.0, 15.0])
+        FakeCluster(room, pace), fails=lambda: chance.random() < 0.1, seconds=lambda: chance.choice([0.1, 2.0, 15.0])
     )
     run.cluster.put_service(asked("worker:1", 16))
     for change, rounds in [(lambda cluster: None, 10), *happens]:
