@@ -214,10 +214,9 @@ def serves_nobody(pools: list[PoolProgress], pool: PoolProgress) -> bool:
 def check_pair(before: list[PoolProgress], after: list[PoolProgress], rollout: Rollout) -> None:
     """Once a pair serves, one does at every moment; unless the user lets a pool have none, and it has no other way."""
     wanted = [pool for pool in before if pool.target > 0]
+    no_node = any(pool.current.unschedulable for pool in wanted)
     last_resort = any(
-        rollout.max_unavailable >= pool.target
-        and pool.serving == 1
-        and ((rollout.max_surge == 0 and pool.target == 1) or pool.current.unschedulable)
+        rollout.max_unavailable >= pool.target and (no_node or (rollout.max_surge == 0 and pool.target == 1))
         for pool in wanted
     )
     if wanted and any(shares(before).values()) and not last_resort:

@@ -1,6 +1,6 @@
-"""The worker process's command line. Used by the worker container's builder and by the overlay.
+"""The worker process's command line. Used by the worker container's builder.
 
-The last of two equal flags counts, so what the operator relies on comes last.
+The last of two equal flags counts.
 """
 
 import math
@@ -10,35 +10,29 @@ from kvarn_operator.objects.model_source import model_flags
 from kvarn_operator.objects.volumes import TLS_PATH
 from kvarn_operator.reconcile.observed import OperatorDefaults
 from kvarn_operator.resources.labels import GRPC_PORT, METRICS_PORT
-from kvarn_operator.resources.model_service import EngineOptions, Model
+from kvarn_operator.resources.model_service import EngineOptions, ModelServiceSpec
+from kvarn_operator.resources.pod_contract import POD_NAME_VARIABLE
 from kvarn_operator.resources.pool_template import Pool
 from kvarn_operator.scaling.spec import Role
-
-POD_NAME_VARIABLE = "POD_NAME"
 
 
 def command(role: Role) -> list[str]:
     return ["python", "-m", f"kvarn_{role.value}"]
 
 
-def optional_arguments(engine: EngineOptions, pool: Pool) -> list[str]:
-    """What a user may say otherwise."""
+def worker_arguments(spec: ModelServiceSpec, pool: Pool, defaults: OperatorDefaults) -> list[str]:
+    """What routers, probes and the drain count on comes after what a user may say otherwise."""
     given = [f"--{name}={value}" for name, value in pool.template.args]
-    return [*_flags(_engine_flags(engine)), *given]
-
-
-def contract_arguments(model: Model, pool: Pool, defaults: OperatorDefaults) -> list[str]:
-    """What routers, probes and the drain count on."""
     flags = {
         "host": "0.0.0.0",
         "port": str(GRPC_PORT),
         "metrics-port": str(METRICS_PORT),
         "worker-id": f"$({POD_NAME_VARIABLE})",
-        **model_flags(model),
+        **model_flags(spec.model),
         "shutdown-timeout-s": f"{pool.drain.timeout_s:g}",
         **(_TLS_FLAGS if defaults.tls_secret else {}),
     }
-    return [*_flags(flags), *(["--log-json"] if defaults.log_json else [])]
+    return [*_flags(_engine_flags(spec.engine)), *given, *_flags(flags), *(["--log-json"] if defaults.log_json else [])]
 
 
 def grace_period_s(pool: Pool) -> int:

@@ -3,15 +3,15 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kvarn_operator.objects.arguments import POD_NAME_VARIABLE, command, contract_arguments, optional_arguments
+from kvarn_operator.objects.arguments import command, worker_arguments
 from kvarn_operator.objects.compute import container_resources
 from kvarn_operator.objects.model_source import model_environment
 from kvarn_operator.objects.probes import worker_probes
 from kvarn_operator.objects.volumes import CACHE_PATH, TMP_PATH, MountedVolume
-from kvarn_operator.objects.worker_image import WORKER_CONTAINER, worker_image
 from kvarn_operator.reconcile.observed import OperatorDefaults
 from kvarn_operator.resources.labels import GRPC_PORT, GRPC_PORT_NAME, METRICS_PORT, METRICS_PORT_NAME
 from kvarn_operator.resources.model_service import ModelServiceSpec
+from kvarn_operator.resources.pod_contract import POD_NAME_VARIABLE, WORKER_CONTAINER
 from kvarn_operator.resources.pool_template import Json, Pool
 from kvarn_operator.scaling.spec import Role
 
@@ -22,10 +22,10 @@ def worker_container(
     template = pool.template
     return {
         "name": WORKER_CONTAINER,
-        "image": worker_image(template, defaults),
+        "image": template.image.reference or defaults.worker_image,
         "imagePullPolicy": template.image.pull_policy or defaults.image_pull_policy,
         "command": command(role),
-        "args": [*optional_arguments(spec.engine, pool), *contract_arguments(spec.model, pool, defaults)],
+        "args": worker_arguments(spec, pool, defaults),
         "env": _environment(spec, template.env),
         "ports": worker_ports(),
         "resources": container_resources(template.resources, spec.model, spec.engine),

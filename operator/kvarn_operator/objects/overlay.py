@@ -1,19 +1,22 @@
 """The escape hatch: a user's `podTemplate` merged over a built pod, with what the operator relies on put back.
 
 Called by the pod's builder. Maps merge by key, lists of named things by name, volume mounts by path; anything else is
-replaced, and null takes a field away.
+replaced, and null takes a field away. The parsers refuse most of what is put back, and tell the user so.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kvarn_operator.objects.worker_image import WORKER_CONTAINER
 from kvarn_operator.resources.labels import DELETION_COST_ANNOTATION, GROUP
+from kvarn_operator.resources.pod_contract import WORKER_CONTAINER
 
 Tree = dict[str, Any]
 
+_OWN_IN_SPEC = ("enableServiceLinks", "restartPolicy", "terminationGracePeriodSeconds")
+_OWN_IN_WORKER = ("command", "args", "image")
 
-def overlaid(built: Mapping[str, Any], template: Any, contract_arguments: list[str]) -> Tree:
+
+def overlaid(built: Mapping[str, Any], template: Any) -> Tree:
     """`built` is not changed. Without a template it is the result."""
     if not isinstance(template, Mapping):
         return dict(built)
@@ -23,7 +26,7 @@ def overlaid(built: Mapping[str, Any], template: Any, contract_arguments: list[s
         "spec": template.get("spec") or {},
     }
     merged: Tree = _merged(built, wanted)
-    _put_back(merged["spec"], built["spec"], contract_arguments)
+    _put_back(merged["spec"], built["spec"])
     for key in ("labels", "annotations"):
         merged["metadata"][key].update(built["metadata"][key])
     return merged
@@ -35,21 +38,18 @@ def _foreign(entries: Mapping[str, Any]) -> Tree:
     return {key: value for key, value in entries.items() if not key.startswith(reserved)}
 
 
-def _put_back(spec: Tree, built: Mapping[str, Any], contract_arguments: list[str]) -> None:
-    """The process, its ports and its time to end. Service variables would be taken for unknown settings."""
-    spec["enableServiceLinks"] = False
-    grace = spec.get("terminationGracePeriodSeconds")
-    spec["terminationGracePeriodSeconds"] = max(grace or 0, built["terminationGracePeriodSeconds"])
-    ours = next(each for each in built["containers"] if each["name"] == WORKER_CONTAINER)
-    worker = next((each for each in spec.get("containers") or () if _name(each) == WORKER_CONTAINER), None)
+def _put_back(spec: Tree, built: Mapping[str, Any]) -> None:
+    """The process, its ports and how it ends. Variables of services would be taken for unknown settings."""
+    spec.update({key: built[key] for key in _OWN_IN_SPEC})
+    (ours,) = built["containers"]
+    containers = spec.get("containers") or []
+    worker = next((each for each in containers if _name(each) == WORKER_CONTAINER), None)
     if worker is None:
-        spec["containers"] = [ours, *(spec.get("containers") or ())]
+        spec["containers"] = [ours, *containers]
         return
-    worker["command"] = ours["command"]
+    worker.update({key: ours[key] for key in _OWN_IN_WORKER})
     taken = {port["name"] for port in ours["ports"]}
     worker["ports"] = [*ours["ports"], *(port for port in worker.get("ports") or () if _name(port) not in taken)]
-    if worker.get("args") != ours["args"]:
-        worker["args"] = [*(worker.get("args") or ()), *contract_arguments]
     pod_name = ours["env"][0]
     worker["env"] = [pod_name, *(each for each in worker.get("env") or () if _name(each) != pod_name["name"])]
 

@@ -6,7 +6,7 @@ It runs under the restricted pod security level with any user id, on API servers
 from collections.abc import Mapping
 from typing import Any
 
-from kvarn_operator.objects.arguments import contract_arguments, grace_period_s
+from kvarn_operator.objects.arguments import grace_period_s
 from kvarn_operator.objects.container import worker_container
 from kvarn_operator.objects.metadata import owner, pool_selector, worker_labels
 from kvarn_operator.objects.overlay import overlaid
@@ -48,6 +48,7 @@ def build_pod(service: ModelService, pool: WorkerPool, index: int, defaults: Ope
         "spec": {
             "containers": [container],
             "volumes": _volumes(volumes, mine.template),
+            "restartPolicy": "Always",
             "terminationGracePeriodSeconds": grace_period_s(mine),
             "enableServiceLinks": False,
             "automountServiceAccountToken": False,
@@ -56,14 +57,7 @@ def build_pod(service: ModelService, pool: WorkerPool, index: int, defaults: Ope
             **_placement(mine, pool.name, defaults),
         },
     }
-    return _labelled(
-        overlaid(built, mine.template.pod_template, contract_arguments(spec.model, mine, defaults)), labels
-    )
-
-
-def _labelled(body: dict[str, Any], labels: Mapping[str, str]) -> Body:
-    assert body["metadata"]["labels"].items() >= labels.items(), "the overlay changed the operator's labels"
-    return body
+    return overlaid(built, mine.template.pod_template)
 
 
 def _volumes(ours: tuple[MountedVolume, ...], template: PodTemplate) -> list[Mapping[str, Any]]:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
+from kvarn_operator.rollout.shortage import nothing_moves
 from kvarn_operator.rollout.standing import Standing, complete_layouts
 from kvarn_operator.scaling.spec import Role
 
@@ -44,7 +45,10 @@ def foreign_to_keep(pools: Sequence[Standing]) -> tuple[int, ...]:
 
 
 def may_drop_last(pools: Sequence[Standing], pool: Standing) -> bool:
-    """The last pod may go when the other pools have as much to gain as to lose, or have to interrupt service too."""
+    """The last pod of a pair may go when the user lets the pool have none, and either nothing moves otherwise, or the
+    other pools have as much to gain as to lose, or they have to interrupt service too."""
+    if pool.rollout.max_unavailable >= pool.target and nothing_moves(pools):
+        return True
     if not pool.gives_up_last:
         return False
     others = [other for other in pools if other is not pool]

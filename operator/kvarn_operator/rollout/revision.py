@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any
 
-from kvarn_operator.objects.worker_image import worker_image
 from kvarn_operator.reconcile.observed import OperatorDefaults
 from kvarn_operator.resources.model_service import EngineOptions, ModelServiceSpec
 from kvarn_operator.resources.pool_template import PodTemplate, Pool
@@ -53,7 +52,7 @@ def _side(template: PodTemplate, defaults: OperatorDefaults) -> dict[str, object
     """Any flag may matter, and a variable of that name is one."""
     variables = [each for each in template.env if each["name"].startswith(_SETTING_PREFIX)]
     return {
-        "image": worker_image(template, defaults),
+        "image": template.image.reference or defaults.worker_image,
         "args": sorted(list(arg) for arg in template.args),
         "env": sorted(variables, key=lambda each: str(each["name"])),
     }
@@ -62,7 +61,7 @@ def _side(template: PodTemplate, defaults: OperatorDefaults) -> dict[str, object
 def _used_defaults(template: PodTemplate, defaults: OperatorDefaults) -> dict[str, object]:
     """Of the operator's settings, those that the template leaves to it; unset ones are left out."""
     used: dict[str, object] = {
-        "worker_image": "" if worker_image(template, OperatorDefaults("")) else defaults.worker_image,
+        "worker_image": "" if template.image.reference else defaults.worker_image,
         "image_pull_policy": "" if template.image.pull_policy else defaults.image_pull_policy,
         "image_pull_secrets": list(defaults.image_pull_secrets),
         "tls_secret": defaults.tls_secret,

@@ -18,6 +18,12 @@ class Standing:
     classes: Mapping[str, str]
     """Of every pairing, its layout class."""
 
+    yields: bool = False
+    """It makes no use of its surge, see `shortage`."""
+
+    gives: int = 0
+    """Wanted pods that it gives back, see `shortage`."""
+
     @property
     def target(self) -> int:
         return self.progress.target
@@ -26,7 +32,7 @@ class Standing:
     def surge(self) -> int:
         """No larger than the ratio's tolerance of the pool, and yet one pod if any is allowed."""
         most = max(1, int(self.target * self.rollout.ratio_tolerance))
-        return min(self.rollout.max_surge, most)
+        return 0 if self.yields else min(self.rollout.max_surge, most)
 
     @property
     def layout(self) -> str:
@@ -44,8 +50,8 @@ class Standing:
 
     @property
     def excess(self) -> int:
-        """Wanted pods beyond the target."""
-        return max(0, self.progress.current.total - self.target)
+        """Wanted pods beyond the target, and those given back."""
+        return max(0, self.progress.current.total - self.target) + self.gives
 
     @property
     def serving(self) -> int:
@@ -66,6 +72,16 @@ class Standing:
             return 0
         lapsed = sum(group.lapsed for group in self.progress.old)
         return min(lapsed, max(0, self.target - self.rollout.max_unavailable - self.progress.serving))
+
+    @property
+    def placed(self) -> int:
+        """Pods that have a node."""
+        return self.progress.total - sum(group.unschedulable for group in self.progress.groups)
+
+    @property
+    def starves(self) -> bool:
+        """Not even the target has found a node."""
+        return self.progress.current.unschedulable > 0 and self.placed < self.target
 
     @property
     def lacks_node(self) -> bool:
