@@ -8,7 +8,8 @@ import enum
 from dataclasses import dataclass
 from typing import Any
 
-from kvarn_operator.cluster.transport import Json
+from kvarn_operator.reconcile.actions import Body
+from kvarn_operator.resources.pool_template import Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +119,7 @@ def record_of(lease: Json) -> LeaseRecord:
     )
 
 
-def lease_body(
-    namespace: str, name: str, candidate: Candidate, now: str, step: Step, release: bool = False
-) -> dict[str, Any]:
+def lease_body(namespace: str, name: str, candidate: Candidate, now: str, step: Step, release: bool = False) -> Body:
     """The Lease to write. `now` is RFC 3339 with microseconds; it is for people, the machine counts by itself."""
     record = candidate.record
     metadata: dict[str, Any] = {"namespace": namespace, "name": name}
