@@ -1,4 +1,4 @@
-"""Whether a live object still says what the operator wants it to say. Pure; used before every `Apply`.
+"""Whether a live object still says what the operator wants it to say. Pure; used before every `Apply` and status write.
 
 Only what the operator owns counts: others may add fields, labels and owners, and the API server its defaults.
 """
@@ -12,6 +12,16 @@ from kvarn_operator.resources.labels import APPLY_MANAGER
 def drifted(wanted: Mapping[str, Any], live: Mapping[str, Any] | None) -> bool:
     """Missing, different, or still holding something that was applied before and is wanted no more."""
     return live is None or not _covers(live, wanted) or any(_holds_more(owned, wanted, live) for owned in _owned(live))
+
+
+def status_differs(live: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Conditions count in any order: a server-side apply merges them by type."""
+    return _with_conditions_by_type(live) != _with_conditions_by_type(wanted)
+
+
+def _with_conditions_by_type(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    conditions = status.get("conditions") or ()
+    return {**status, "conditions": {condition.get("type"): condition for condition in conditions}}
 
 
 def _covers(live: Any, wanted: Any) -> bool:

@@ -18,9 +18,13 @@ from kvarn_operator.resources.names import budget_name, pool_name
 from kvarn_operator.resources.pool_template import Pool
 from kvarn_operator.resources.worker_pool import WorkerPool
 from kvarn_operator.rollout.revision import pool_spec
-from kvarn_operator.scaling.spec import Role
+from kvarn_operator.scaling.spec import PoolName, Role
 
 ROLES = (Role.PREFILL, Role.DECODE)
+
+
+def pools_of(service: ModelService) -> tuple[PoolName, ...]:
+    return tuple(pool_name(service.name, role) for role in ROLES)
 
 
 def live_pools(service: ModelService, observed: Observed, now: float) -> tuple[LivePool, ...]:

@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from kvarn_operator.reconcile.actions import Action, Plan, SetReplicas, WriteStatus
 from kvarn_operator.reconcile.autoscaling import PoolOutcome, decide, scaling_of
+from kvarn_operator.reconcile.drift import status_differs
 from kvarn_operator.reconcile.observed import Observed
 from kvarn_operator.reconcile.pods import Context, pod_actions
 from kvarn_operator.reconcile.pool_conditions import PoolPicture, is_settled
-from kvarn_operator.reconcile.pool_objects import budgets, live_pools, pool_objects
+from kvarn_operator.reconcile.pool_objects import budgets, live_pools, pool_objects, pools_of
 from kvarn_operator.reconcile.pool_status import pool_status
 from kvarn_operator.reconcile.pool_view import LivePool, PoolView
-from kvarn_operator.reconcile.refusals import orphaned, refused
+from kvarn_operator.reconcile.refusals import orphans, refused
 from kvarn_operator.reconcile.reports import pool_reports, warnings
 from kvarn_operator.reconcile.rolling import pool_changes
 from kvarn_operator.reconcile.service_status import service_status
@@ -30,12 +31,10 @@ BUSY_REQUEUE_S = 5.0
 
 def reconcile(observed: Observed, now: float) -> Plan:
     """Pools, then how many pods, then which pods, then budgets; in between what there is to tell."""
-    service = observed.service
-    if service is None:
-        return Plan(tuple(action for pool in observed.pools for action in orphaned(pool, now)))
+    if observed.service is None:
+        return Plan(tuple(orphans(observed, (), now)))
     try:
-        if isinstance(service, InvalidResource):
-            raise service
+        service = _accepted(observed.service)
         scaling = scaling_of(service)
     except InvalidResource as error:
         return Plan(tuple(refused(observed, error, now)))
@@ -52,8 +51,16 @@ def reconcile(observed: Observed, now: float) -> Plan:
         *_statuses(service, observed, pictures, now),
         *(action for picture in pictures for action in pod_actions(picture.view, picture.change, context)),
         *budgets(service, observed, live),
+        *orphans(observed, pools_of(service), now),
     ]
     return Plan(tuple(actions), BUSY_REQUEUE_S if _is_busy(live, pictures) else None)
+
+
+def _accepted(service: ModelService | InvalidResource) -> ModelService:
+    """Raises InvalidResource."""
+    if isinstance(service, InvalidResource):
+        raise service
+    return service
 
 
 def _planned_replicas(live: Sequence[LivePool], outcomes: Mapping[PoolName, PoolOutcome]) -> Iterator[Action]:
@@ -90,11 +97,13 @@ def _statuses(
     """Only what differs is written, or else each write would cause the next reconcile."""
     for picture in pictures:
         name, before = picture.view.resource.name, picture.view.resource.status or {}
-        if (after := pool_status(picture, now)) != before:
+        after = pool_status(picture, now)
+        if status_differs(before, after):
             yield from pool_reports(name, before, after)
             yield WriteStatus("WorkerPool", name, after)
     before = service.status or {}
-    if (after := service_status(service, pictures, observed.readings.demand, now)) != before:
+    after = service_status(service, pictures, observed.readings.demand, now)
+    if status_differs(before, after):
         yield from warnings("ModelService", service.name, before, after)
         yield WriteStatus("ModelService", service.name, after)
 

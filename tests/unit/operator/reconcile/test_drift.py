@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 import pytest
-from kvarn_operator.reconcile.drift import drifted
+from kvarn_operator.reconcile.drift import drifted, status_differs
 from kvarn_operator.resources.labels import APPLY_MANAGER
 
 WANTED = {
@@ -86,6 +86,14 @@ def test_empty_and_absent_are_the_same() -> None:
     wanted = {"spec": {"template": {"tolerations": [], "affinity": None, "labels": {}}}}
     assert not drifted(wanted, {"spec": {"template": {}}})
     assert drifted(wanted, {"spec": {"template": {"tolerations": [{"key": "gpu"}]}}})
+
+
+def test_conditions_count_in_any_order() -> None:
+    one, other = {"type": "Ready", "status": "True"}, {"type": "Accepted", "status": "True"}
+    assert not status_differs({"conditions": [one, other], "a": 1}, {"a": 1, "conditions": [other, one]})
+    assert status_differs({"conditions": [one, other]}, {"conditions": [other]})
+    assert status_differs({"conditions": [one]}, {"conditions": [{**one, "status": "False"}]})
+    assert status_differs({"conditions": [one], "a": 1}, {"conditions": [one]})
 
 
 def test_tuples_are_lists() -> None:

@@ -1,5 +1,6 @@
 """What cannot be is said, and nothing that serves is touched; what belongs to nobody is said too."""
 
+import copy
 from dataclasses import replace
 
 from kvarn_operator.reconcile.actions import EmitEvent, Plan, WriteStatus
@@ -47,6 +48,18 @@ def test_a_pool_without_its_model_says_so_once_and_keeps_its_pods() -> None:
     assert cluster.condition("Stalled", DECODE) == ("True", "NoModelService")
     assert step(cluster) == Plan(())
     assert len(cluster.serving(DECODE)) == 2
+
+
+def test_a_pool_that_a_model_did_not_make_is_told_to_be_of_no_use() -> None:
+    cluster = serving()
+    copied = copy.deepcopy(cluster.pools[DECODE])
+    copied["metadata"] |= {"name": "mine", "uid": "uid-mine"}
+    cluster.pools["mine"] = copied
+    step(cluster)
+    assert cluster.condition("Accepted", "mine") == ("False", "NoModelService")
+    assert "delete it" in cluster.told("Accepted", "mine")["message"]
+    settle(cluster)
+    assert cluster.condition("Ready") == ("True", "Serving")
 
 
 def test_what_goes_with_its_model_is_left_to_the_garbage_collector() -> None:
