@@ -57,7 +57,10 @@ class TestRevision:
             ),
         )  # fmt: skip
         assert [revision(), revision(full)] == ["1c54abf517", "1987249e0b"]
-        assert [pairing(PLAIN, DEFAULTS), pairing(full, DEFAULTS)] == ["PAIR1", "PAIR2"]
+        assert [pairing(PLAIN, DEFAULTS), pairing(full, DEFAULTS)] == [
+            "ea4399ba-61c5de43-61c5de43",
+            "45d9764a-61c5de43-2db9a14e",
+        ]
 
     @pytest.mark.parametrize(
         "spec",
