@@ -1,21 +1,24 @@
 """The sending process of `handoff`: `python -m kvarn_bench.sender tcp|bytes|frames`. The receiver says how much.
 
-tcp: a plain socket. bytes: one prepared frame again and again through `Prefill.Run`. frames: each frame is built from
-blocks with its checksums, as the exporter does.
+tcp: a plain socket. bytes: one prepared frame again and again through `Prefill.Run`. frames: the prefill
+worker's own exporter, over blocks in memory.
 """
 
 import argparse
 import asyncio
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 
 import grpc.aio
-from kvarn_engine.core.ids import BlockHash, TransferId
+from kvarn_engine.core.ids import BlockHash, BlockIndex, TransferId
 from kvarn_engine.core.kv_layout import KvLayout
+from kvarn_engine.serving.protocol import BlocksReady, PrefillEvent, PrefillFinished
 from kvarn_engine.wire.channels import ChannelSettings, server_options
 from kvarn_engine.wire.frames import TARGET_FRAME_BYTES, BlockPayload, Transfer, encode_blocks
 from kvarn_engine.wire.prefill_rpc import RunContext, add_prefill_servicer
+from kvarn_prefill.exporter import Exporter
 from kvarn_proto.v1 import prefill_pb2
 
 BENCH_LAYOUT = KvLayout(
@@ -26,6 +29,11 @@ BENCH_LAYOUT = KvLayout(
 STORE_BLOCKS = 256
 """About 94 MB of blocks on each side, well over a CPU cache: sent and received round and round."""
 
+CHUNK_BLOCKS = 32
+"""Blocks of one step of 512 tokens."""
+
+HEARTBEAT_S = 60.0
+
 SIZE_BYTES = 8
 """A TCP receiver asks for this many bytes, as a big-endian number of this width."""
 
@@ -34,29 +42,56 @@ def transfer_of(transfer_id: bytes, generation: int) -> Transfer:
     return Transfer(TransferId(transfer_id), generation, BENCH_LAYOUT)
 
 
+class BlockStore:
+    """Where blocks lie: `BlockSource` of the sending side, `BlockSink` of the receiving one."""
+
+    def __init__(self) -> None:
+        self._memory = memoryview(bytearray(BENCH_LAYOUT.block_bytes * STORE_BLOCKS))
+
+    def read_block(self, index: BlockIndex) -> memoryview:
+        return self._block(index)
+
+    def write_block(self, position: int, block_hash: BlockHash, payload: memoryview) -> None:
+        self._block(position)[:] = payload
+
+    def _block(self, number: int) -> memoryview:
+        start = number % STORE_BLOCKS * BENCH_LAYOUT.block_bytes
+        return self._memory[start : start + BENCH_LAYOUT.block_bytes]
+
+
+@dataclass(slots=True)
+class StoredPrefill:
+    """A prefill that has been computed already, in chunks of the usual size."""
+
+    num_blocks: int
+    cached_tokens: int = 0
+
+    async def events(self) -> AsyncIterator[PrefillEvent]:
+        for first in range(0, self.num_blocks, CHUNK_BLOCKS):
+            numbers = range(first, min(first + CHUNK_BLOCKS, self.num_blocks))
+            hashes = tuple(BlockHash(number.to_bytes(16, "big")) for number in numbers)
+            yield BlocksReady(first, tuple(map(BlockIndex, numbers)), hashes)
+        yield PrefillFinished(self.num_blocks, 0.0)
+
+
 class FrameSender:
     """A prefill worker without an engine: `num_prompt_tokens` tokens' blocks."""
 
     def __init__(self, prepared: bool) -> None:
         self._prepared = prepared
-        self._store = memoryview(bytearray(BENCH_LAYOUT.block_bytes * STORE_BLOCKS))
+        self._store = BlockStore()
 
     async def Run(self, request: prefill_pb2.PrefillRequest, context: RunContext) -> None:
         transfer = transfer_of(request.transfer_id, request.generation)
         count = request.num_prompt_tokens // BENCH_LAYOUT.block_size
+        if not self._prepared:
+            await Exporter(self._store, transfer, context.write, HEARTBEAT_S).run(StoredPrefill(count))
+            return
         step = transfer.blocks_per_frame
-        first_frame = self._frame(transfer, 0, step)
-        for first in range(0, count, step):
-            await context.write(first_frame if self._prepared else self._frame(transfer, first, step))
-
-    def _frame(self, transfer: Transfer, first: int, count: int) -> bytes:
-        return encode_blocks(transfer, first, list(self._blocks(first, count)))
-
-    def _blocks(self, first: int, count: int) -> Iterator[BlockPayload]:
-        size = BENCH_LAYOUT.block_bytes
-        for number in range(first, first + count):
-            start = number % STORE_BLOCKS * size
-            yield BlockPayload(BlockHash(number.to_bytes(16, "big")), self._store[start : start + size])
+        block = BlockPayload(BlockHash(bytes(16)), self._store.read_block(BlockIndex(0)))
+        frame = encode_blocks(transfer, 0, [block] * step)
+        for _ in range(0, count, step):
+            await context.write(frame)
 
 
 async def serve_frames(prepared: bool) -> None:

@@ -4,23 +4,22 @@ import asyncio
 import secrets
 import socket
 import time
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 import grpc.aio
+from kvarn_decode.importer import DrawnTokens, Importer
 from kvarn_engine.wire.channels import open_channel
-from kvarn_engine.wire.frames import BlocksFrame, Transfer, decode_frame
+from kvarn_engine.wire.frames import Transfer
 from kvarn_engine.wire.prefill_rpc import run_prefill
 from kvarn_proto.v1 import prefill_pb2
 
 from kvarn_bench.children import running
 from kvarn_bench.percentiles import median
-from kvarn_bench.sender import BENCH_LAYOUT, SIZE_BYTES, STORE_BLOCKS, transfer_of
+from kvarn_bench.sender import BENCH_LAYOUT, SIZE_BYTES, STORE_BLOCKS, BlockStore, transfer_of
 
 _START_S = 30.0
-
-Take = Callable[[bytes, Transfer], None]
+_IDLE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +43,8 @@ async def measure_streams(megabytes: int, rounds: int) -> tuple[StreamFigure, ..
         rates: dict[str, list[float]] = {"raw TCP socket": [], "gRPC, bytes only": [], "gRPC, hand-off frames": []}
         for _ in range(rounds + 1):
             rates["raw TCP socket"].append(await asyncio.to_thread(_tcp_round, tcp, blocks * BENCH_LAYOUT.block_bytes))
-            rates["gRPC, bytes only"].append(await _grpc_round(channels[0], blocks, _ignore))
-            rates["gRPC, hand-off frames"].append(await _grpc_round(channels[1], blocks, store.take))
+            rates["gRPC, bytes only"].append(await _bytes_round(channels[0], blocks))
+            rates["gRPC, hand-off frames"].append(await _frames_round(channels[1], blocks, store))
     return _figures({name: values[1:] for name, values in rates.items()})  # the first round only warms up
 
 
@@ -56,38 +55,34 @@ def _figures(rates: dict[str, list[float]]) -> tuple[StreamFigure, ...]:
     )
 
 
-class BlockStore:
-    """Where received blocks end up, as in a decode worker: checked, then copied to their place."""
-
-    def __init__(self) -> None:
-        self._memory = memoryview(bytearray(BENCH_LAYOUT.block_bytes * STORE_BLOCKS))
-
-    def take(self, buffer: bytes, transfer: Transfer) -> None:
-        frame = decode_frame(buffer, transfer)
-        assert isinstance(frame, BlocksFrame)
-        size = BENCH_LAYOUT.block_bytes
-        for offset, block in enumerate(frame.blocks):
-            start = (frame.first + offset) % STORE_BLOCKS * size
-            self._memory[start : start + size] = block.payload
+async def _bytes_round(channel: grpc.aio.Channel, blocks: int) -> float:
+    """What gRPC itself costs."""
+    began = time.perf_counter()
+    call = run_prefill(channel, _request(transfer_of(secrets.token_bytes(16), 1), blocks), "bench")
+    received = 0
+    while isinstance(buffer := await call.read(), bytes):
+        received += len(buffer)
+    return received / (time.perf_counter() - began) / 1e9
 
 
-def _ignore(buffer: bytes, transfer: Transfer) -> None:
-    """Leaves only what gRPC itself costs."""
-
-
-async def _grpc_round(channel: grpc.aio.Channel, blocks: int, take: Take) -> float:
+async def _frames_round(channel: grpc.aio.Channel, blocks: int, store: BlockStore) -> float:
+    """Through the decode worker's own importer: checked, then copied to their place."""
     transfer = transfer_of(secrets.token_bytes(16), 1)
-    request = prefill_pb2.PrefillRequest(
+    importer = Importer(store, transfer, _no_first_tokens, _IDLE_S)
+    began = time.perf_counter()
+    await importer.run(run_prefill(channel, _request(transfer, blocks), "bench"))
+    return importer.report.received_bytes / (time.perf_counter() - began) / 1e9
+
+
+def _request(transfer: Transfer, blocks: int) -> prefill_pb2.PrefillRequest:
+    return prefill_pb2.PrefillRequest(
         request_id="bench", transfer_id=transfer.transfer_id, generation=transfer.generation,
         num_prompt_tokens=blocks * BENCH_LAYOUT.block_size,
     )  # fmt: skip
-    received = 0
-    began = time.perf_counter()
-    call = run_prefill(channel, request, "bench")
-    while isinstance(buffer := await call.read(), bytes):
-        take(buffer, transfer)
-        received += len(buffer)
-    return received / (time.perf_counter() - began) / 1e9
+
+
+async def _no_first_tokens(tokens: DrawnTokens) -> None:
+    """The sender has no engine to draw any."""
 
 
 def _tcp_round(address: str, size: int) -> float:

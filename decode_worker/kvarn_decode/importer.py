@@ -7,10 +7,11 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from kvarn_engine.core.errors import HandoffError
+from kvarn_engine.core.ids import BlockHash
 from kvarn_engine.core.sampling import SampledToken
-from kvarn_engine.serving.protocol import Generation
 from kvarn_engine.wire.convert import token_from_proto
 from kvarn_engine.wire.frames import BlocksFrame, ControlFrame, Transfer, decode_frame
 from kvarn_engine.wire.prefill_rpc import RunCall
@@ -21,6 +22,12 @@ INLINE_BYTES = 64 * 1024
 
 DrawnTokens = tuple[tuple[int, SampledToken], ...]
 OnFirstTokens = Callable[[DrawnTokens], Awaitable[None]]
+
+
+class BlockSink(Protocol):
+    """The one thing of a generation that is used here. Raises HandoffError for a block that it does not want."""
+
+    def write_block(self, position: int, block_hash: BlockHash, payload: memoryview) -> None: ...
 
 
 @dataclass(slots=True)
@@ -36,9 +43,9 @@ class ImportReport:
 
 class Importer:
     def __init__(
-        self, generation: Generation, transfer: Transfer, on_first_tokens: OnFirstTokens, idle_timeout_s: float
+        self, blocks: BlockSink, transfer: Transfer, on_first_tokens: OnFirstTokens, idle_timeout_s: float
     ) -> None:
-        self._generation = generation
+        self._blocks = blocks
         self._transfer = transfer
         self._on_first_tokens = on_first_tokens
         self._idle_timeout_s = idle_timeout_s
@@ -82,7 +89,7 @@ class Importer:
 
     def _write(self, frame: BlocksFrame, frame_bytes: int) -> None:
         for offset, block in enumerate(frame.blocks):
-            self._generation.write_block(frame.first + offset, block.block_hash, block.payload)
+            self._blocks.write_block(frame.first + offset, block.block_hash, block.payload)
         self.report.received_bytes += frame_bytes
         self.report.last_block_at = time.perf_counter()
 

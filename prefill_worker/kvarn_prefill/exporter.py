@@ -7,15 +7,22 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from kvarn_engine.serving.protocol import BlocksReady, Engine, FirstTokens, Prefill, PrefillFinished
+from kvarn_engine.core.ids import BlockIndex
+from kvarn_engine.serving.protocol import BlocksReady, FirstTokens, Prefill, PrefillFinished
 from kvarn_engine.wire.convert import token_to_proto
 from kvarn_engine.wire.frames import BlockPayload, Transfer, encode_blocks, encode_control
 from kvarn_proto.v1 import prefill_pb2
 
 ItemT = TypeVar("ItemT")
 Send = Callable[[bytes], Awaitable[None]]
+
+
+class BlockSource(Protocol):
+    """The one thing of an engine that is used here."""
+
+    def read_block(self, index: BlockIndex) -> memoryview: ...
 
 
 @dataclass(slots=True)
@@ -29,8 +36,8 @@ class ExportReport:
 
 
 class Exporter:
-    def __init__(self, engine: Engine, transfer: Transfer, send: Send, heartbeat_s: float) -> None:
-        self._engine = engine
+    def __init__(self, blocks: BlockSource, transfer: Transfer, send: Send, heartbeat_s: float) -> None:
+        self._blocks = blocks
         self._transfer = transfer
         self._send = send
         self._heartbeat_s = heartbeat_s
@@ -94,7 +101,7 @@ class Exporter:
     def _frame(self, ready: BlocksReady, offset: int) -> bytes:
         """Runs on another thread; the blocks are complete and pinned, so no step touches them."""
         span = slice(offset, offset + self._transfer.blocks_per_frame)
-        payloads = map(self._engine.read_block, ready.indexes[span])
+        payloads = map(self._blocks.read_block, ready.indexes[span])
         blocks = [BlockPayload(digest, payload) for digest, payload in zip(ready.hashes[span], payloads, strict=True)]
         return encode_blocks(self._transfer, ready.first + offset, blocks)
 

@@ -8,7 +8,7 @@ from kvarn_decode.importer import DrawnTokens, Importer
 from kvarn_engine.core.ids import BlockHash, BlockIndex, TokenId, TransferId
 from kvarn_engine.core.kv_layout import KvLayout
 from kvarn_engine.core.sampling import SampledToken
-from kvarn_engine.serving.protocol import BlocksReady, Engine, Generation, Prefill, PrefillEvent, PrefillFinished
+from kvarn_engine.serving.protocol import BlocksReady, Prefill, PrefillEvent, PrefillFinished
 from kvarn_engine.wire.convert import token_to_proto
 from kvarn_engine.wire.frames import BlocksFrame, Transfer, decode_frame, encode_control
 from kvarn_engine.wire.prefill_rpc import RunCall
@@ -49,7 +49,7 @@ async def test_the_next_frame_is_built_while_one_is_sent() -> None:
             await gate.wait()
             sent.append(frame)
 
-    exporter = Exporter(cast(Engine, engine), TRANSFER, send, heartbeat_s=60.0)
+    exporter = Exporter(engine, TRANSFER, send, heartbeat_s=60.0)
     running = asyncio.create_task(exporter.run(cast(Prefill, ThreeBlocks())))
     await eventually(lambda: engine.read == [0, 1])
     assert sent == []
@@ -58,6 +58,11 @@ async def test_the_next_frame_is_built_while_one_is_sent() -> None:
     frames = [decode_frame(frame, TRANSFER) for frame in sent]
     assert [frame.first for frame in frames if isinstance(frame, BlocksFrame)] == [5, 6, 7]
     assert exporter.report.finished
+
+
+class NoBlocks:
+    def write_block(self, position: int, block_hash: BlockHash, payload: memoryview) -> None:
+        raise AssertionError(f"block {position} of a stream without blocks")
 
 
 class GatedCall:
@@ -88,7 +93,7 @@ async def test_the_next_frame_is_received_while_one_is_taken() -> None:
         await gate.wait()
         taken.extend(token.token_id for _, token in tokens)
 
-    importer = Importer(cast(Generation, None), TRANSFER, on_first_tokens, idle_timeout_s=60.0)
+    importer = Importer(NoBlocks(), TRANSFER, on_first_tokens, idle_timeout_s=60.0)
     running = asyncio.create_task(importer.run(cast(RunCall, call)))
     await eventually(lambda: call.reads == 2)
     assert taken == []
