@@ -9,6 +9,7 @@ from typing import Any
 
 from kvarn_operator.resources.model_service import EngineOptions, Model, SourceKind
 
+_AMOUNTS = ("requests", "limits")
 _DEFAULT_KV_GIB = 1.0
 """The worker's own default; also taken when the KV store is given in blocks."""
 
@@ -25,9 +26,11 @@ _OTHER = Memory(4.0, 32.0)
 
 
 def container_resources(given: Any, model: Model, engine: EngineOptions) -> Mapping[str, Any]:
-    """What the user gives is taken as it is: a limit made up beside a GPU would only kill the worker."""
+    """What the user gives is taken as it is: a limit made up beside a GPU would only kill the worker. Only numbers
+    become text, as which server-side apply insists on having them."""
     if given:
-        return dict(given)
+        amounts = {key: {name: str(value) for name, value in given[key].items()} for key in _AMOUNTS if given.get(key)}
+        return {**given, **amounts}
     simulated = engine.engine == "simulated"
     kv_gib = 0.0 if simulated else engine.kv_memory_gib or _DEFAULT_KV_GIB
     memory = _SIMULATED if simulated else _EMBEDDED if model.source.kind is SourceKind.EMBEDDED else _OTHER

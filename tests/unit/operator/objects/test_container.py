@@ -133,5 +133,7 @@ class TestResources:
         assert (found["limits"]["cpu"], found["limits"]["memory"]) == limits
 
     def test_what_is_given_is_taken_as_it_is(self) -> None:
-        given = {"limits": {"nvidia.com/mig-1g.10gb": 1}}
-        assert worker(pod(spec(PodTemplate(resources=given))))["resources"] == given
+        given = {"limits": {"nvidia.com/mig-1g.10gb": 1, "memory": "9Gi"}, "claims": [{"name": "gpu"}]}
+        assert worker(pod(spec(PodTemplate(resources=given))))["resources"] == {
+            "limits": {"nvidia.com/mig-1g.10gb": "1", "memory": "9Gi"}, "claims": [{"name": "gpu"}],
+        }  # fmt: skip
