@@ -15,6 +15,9 @@ class RoutingMetrics:
         self._attempts = Counter(
             "kvarn_router_attempts_failed", "Generate calls that broke, by failure", ["failure"], registry=registry
         )
+        self._moved = Counter(
+            "kvarn_router_streams_moved", "Answers that went to another worker after their first token", registry=registry
+        )
         self._prompt = Counter(
             "kvarn_router_prompt_tokens", "Prompt tokens of requests that ended where they began", registry=registry
         )
@@ -55,6 +58,9 @@ class RoutingMetrics:
 
     def attempt_failed(self, failure: Failure) -> None:
         self._attempts.labels(failure.name.lower()).inc()
+
+    def stream_moved(self) -> None:
+        self._moved.inc()
 
     def observe_prefix(self, decision: Decision, cached_tokens: int, num_prompt_tokens: int) -> None:
         """Of a request that was not moved: what a second worker finds may be what the first one computed."""

@@ -229,6 +229,8 @@ class RoutedStream:
         exhausted = self._in_vain >= limits.max_attempts or self._turned_away >= limits.max_turned_away
         if not ruling.retry or exhausted:
             raise self._final(failure) from failure
+        if self._progress.has_tokens:
+            self._parts.metrics.stream_moved()
         # A worker that failed before the last token may be well again.
         before = self._excluded if self._in_vain + self._turned_away > 1 else frozenset()
         self._failure, self._excluded = failure, before | {identity.incarnation}

@@ -88,6 +88,7 @@ async def test_another_worker_continues_exactly(interruption: Interruption, inte
         assert tokens_of(events) == scripted_output(9, 8)
         assert events[-1] == DoneEvent(0, "", "d2", resumed=1)
         assert list(whole.requests[0].choices[0].output_tokens) == scripted_output(9, interrupt_at)
+        assert stack.sample("kvarn_router_streams_moved_total") == float(interrupt_at > 0)
 
 
 async def test_only_unfinished_choices_move() -> None:
