@@ -28,10 +28,13 @@ class Api:
     def __init__(self, transport: Transport, threads: int, name: str) -> None:
         self._transport = transport
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix=f"api-{name}")
+        self._lists = ThreadPoolExecutor(1, thread_name_prefix=f"lists-{name}")
 
     def close(self) -> None:
-        """Waits for calls that run, at most as long as their timeouts."""
+        """Waits for calls that run, at most as long as their timeouts; not for lists, which change nothing."""
+        self._lists.shutdown(wait=False, cancel_futures=True)
         self._threads.shutdown(wait=True, cancel_futures=True)
+        self._transport.close()
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Json:
         return await self._send(Call("get", "GET", kind.item(namespace, name), kind.plural))
@@ -83,4 +86,5 @@ class Api:
         return frozenset(resource["name"] for resource in content.get("resources") or ())
 
     async def _send(self, call: Call) -> Json:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._transport.send, call)
+        threads = self._lists if call.verb == "list" else self._threads
+        return await asyncio.get_running_loop().run_in_executor(threads, self._transport.send, call)

@@ -54,6 +54,11 @@ class Call:
 class CallTimeouts:
     connect_s: float = 5.0
     read_s: float = 10.0
+    list_s: float = 60.0
+    """For lists: a busy API server may take long over many objects, and nothing waits for the answer but the list."""
+
+    def of(self, verb: str) -> tuple[float, float]:
+        return self.connect_s, self.list_s if verb == "list" else self.read_s
 
 
 Meter = Callable[[Call, int], None]
@@ -98,10 +103,13 @@ class Transport:
 
     def _exchange(self, call: Call) -> tuple[int, Mapping[str, str], bytes]:
         url = self._configuration.host + call.path + (f"?{urlencode(call.query)}" if call.query else "")
-        timeout = (self._timeouts.connect_s, self._timeouts.read_s)
         try:
             response = self._client.rest_client.request(
-                call.method, url, headers=self._headers(call), body=call.body, _request_timeout=timeout
+                call.method,
+                url,
+                headers=self._headers(call),
+                body=call.body,
+                _request_timeout=self._timeouts.of(call.verb),
             )
             return response.status, response.headers, response.read()
         except client.ApiException as error:
