@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 HANDOFF_BYTES = "kvarn_handoff_bytes_total"
 _PAUSE_S = 0.5
-_PROMPT_WORDS = 60
+_PROMPT_WORDS = 40
 """Well above the length that a decode worker prefills by itself (`--local-prefill-max-tokens`)."""
 
 

@@ -94,7 +94,7 @@ def milli(quantity: str) -> int:
 
 
 def mebi(quantity: str) -> int:
-    return int(quantity.removesuffix("Mi"))
+    return 1024 * int(quantity.removesuffix("Gi")) if quantity.endswith("Gi") else int(quantity.removesuffix("Mi"))
 
 
 def test_no_secret_in_arguments_or_plain_variables(bodies: tuple[Body, ...]) -> None:

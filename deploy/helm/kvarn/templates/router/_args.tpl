@@ -86,7 +86,12 @@
   emptyDir: {sizeLimit: 64Mi}
 {{- if include "kvarn.downloads" . }}
 - name: cache
+  {{- if (include "kvarn.modelSource" . | fromYaml).url }}
+  # The whole archive passes through, weights and all.
+  emptyDir: {}
+  {{- else }}
   emptyDir: {sizeLimit: {{ (include "kvarn.routerSettings" . | fromYaml).cache.sizeLimit }}}
+  {{- end }}
 {{- end }}
 {{- include "kvarn.modelVolume" . }}
 {{- if .root.Values.tls.enabled }}
