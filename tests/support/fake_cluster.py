@@ -191,7 +191,8 @@ class FakeCluster:
         return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
 
     def is_terminating(self, pod: str) -> bool:
-        return "deletionTimestamp" in self.pods[pod]["metadata"]
+        """Or gone."""
+        return pod not in self.pods or "deletionTimestamp" in self.pods[pod]["metadata"]
 
     def is_cordoned(self, pod: str) -> bool:
         return DRAINING_ANNOTATION in self.pods[pod]["metadata"]["annotations"]
