@@ -19,6 +19,7 @@ from pathlib import Path
 from imagekit.archive import Image, write_archive
 from imagekit.distributions import NotInstalled, read_role
 from imagekit.interpreter import base_key, fill_base
+from imagekit.kernels import Kernels
 from imagekit.layers import Layer, LayerCache, LayerWriter
 from imagekit.models import EmbeddedModel
 from imagekit.project import Project
@@ -67,6 +68,7 @@ def build_images(roles: Sequence[str], naming: Naming, cache_folder: Path) -> li
     cache = LayerCache(cache_folder / "layers")
     project = Project(ROOT)
     model = EmbeddedModel(_kvarn_cache() / "smollm2-135m", cache_folder / "tokenizer")
+    kernels = Kernels(ROOT)
     models = {"worker": ("model", model.fill_whole), "router": ("tokenizer", model.fill_tokenizer)}
     if any(role in models for role in roles):
         model.convert()
@@ -79,6 +81,8 @@ def build_images(roles: Sequence[str], naming: Naming, cache_folder: Path) -> li
         if role in models:
             name, fill = models[role]
             layers.append(_timed(cache, name, model.key(), fill))
+        if role == "worker":
+            layers.append(_timed(cache, "kernels", kernels.key(), kernels.fill))
         env = {**BASE_ENV, **environment(role)}
         labels = {f"{ABOUT}.title": f"kvarn-{role}", f"{ABOUT}.version": project.version}
         images.append(Image(naming.image(role), (*layers, code), env, ENTRYPOINTS[role], USER, "/", labels))

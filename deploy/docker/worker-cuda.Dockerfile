@@ -40,7 +40,7 @@ COPY --from=builder /opt/kvarn/venv /opt/kvarn/venv
 COPY --from=builder /opt/kvarn/models /opt/kvarn/models
 # Any user id may run this, on a root file system that cannot be written: what is written goes to /tmp.
 ENV PATH=/opt/kvarn/venv/bin:$PATH HOME=/tmp LANG=C.UTF-8 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
-    NUMBA_CACHE_DIR=/tmp/numba NVIDIA_DRIVER_CAPABILITIES=compute,utility
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility
 WORKDIR /
 USER 65532:65532
 ENTRYPOINT ["python", "-m", "kvarn_decode"]

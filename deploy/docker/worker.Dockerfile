@@ -34,13 +34,16 @@ COPY bench bench
 RUN pip install --no-deps . \
     && python /build/unused.py /opt/kvarn/venv/lib/python3.11/site-packages \
     && pip uninstall --yes pip
+# For the kind of CPU that builds this; on others, pods compile at their start.
+RUN python -m kvarn_engine.runtime.backends.kernel_folder /opt/kvarn/kernels && chmod -R a+rX /opt/kvarn/kernels
 
 FROM ${BASE_IMAGE}${BASE_DIGEST}
 COPY --from=builder /opt/kvarn/venv /opt/kvarn/venv
 COPY --from=builder /opt/kvarn/models /opt/kvarn/models
+COPY --from=builder /opt/kvarn/kernels /opt/kvarn/kernels
 # Any user id may run this, on a root file system that cannot be written: what is written goes to /tmp.
 ENV PATH=/opt/kvarn/venv/bin:$PATH HOME=/tmp LANG=C.UTF-8 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
-    NUMBA_CACHE_DIR=/tmp/numba
+    NUMBA_CACHE_DIR=/opt/kvarn/kernels
 WORKDIR /
 USER 65532:65532
 ENTRYPOINT ["python", "-m", "kvarn_decode"]

@@ -4,7 +4,8 @@
 another. Where neither can be had, the tests are skipped and the reason is printed.
 """
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ BED_IMAGES = Images("localhost", "test", "Never")
 FAKE_NODES = 4
 LONGEST_TEST_S = 900
 """The first test of a session waits for the build of the bed and of the images."""
+
+FIGURES = pytest.StashKey[list[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -35,25 +38,35 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say plainly that and why the cluster tests did not run."""
+    """What was measured; and plainly, that and why the cluster tests did not run."""
+    for figure in terminalreporter.config.stash.get(FIGURES, []):
+        terminalreporter.write_line(f"measured: {figure}")
     skipped = [report for report in terminalreporter.stats.get("skipped", []) if "cluster" in report.keywords]
     for reason in sorted({str(report.longrepr[2]) for report in skipped}):
         terminalreporter.write_line(f"cluster tests did not run: {reason.removeprefix('Skipped: ')}")
 
 
 @pytest.fixture(scope="session")
-def fake_cluster() -> Iterator[Cluster]:
+def tell(pytestconfig: pytest.Config) -> Callable[[str], None]:
+    """Adds a figure to the session's last lines. Nothing is asserted about figures."""
+    return pytestconfig.stash.setdefault(FIGURES, []).append
+
+
+@pytest.fixture(scope="session")
+def fake_cluster(tell: Callable[[str], None]) -> Iterator[Cluster]:
     """Fake nodes with 8 GPUs each: pods turn Ready without running. Kvarn's CRDs are there."""
     if reason := why_no_bed():
         pytest.skip(reason)
+    began = time.monotonic()
     with fake_bed(FAKE_NODES) as bed:
+        tell(f"bed with fake nodes: up after {time.monotonic() - began:.0f} s")
         cluster = bed_cluster(bed, BED_IMAGES)
         cluster.apply_crds()
         yield cluster
 
 
 @pytest.fixture(scope="session")
-def real_cluster() -> Iterator[Cluster]:
+def real_cluster(tell: Callable[[str], None]) -> Iterator[Cluster]:
     """A node where pods run; Kvarn's images are on it, or in a registry that it reaches."""
     given = given_cluster()
     if given is not None:
@@ -64,8 +77,12 @@ def real_cluster() -> Iterator[Cluster]:
         return
     if reason := why_no_bed():
         pytest.skip(f"{reason}; or say where the nodes of KUBECONFIG find images: KVARN_TEST_IMAGES, KVARN_TEST_TAG")
+    began = time.monotonic()
     with node_bed() as bed:
+        tell(f"bed with a real node: up after {time.monotonic() - began:.0f} s")
+        began = time.monotonic()
         bed.load_images(BED_IMAGES.tag)
+        tell(f"images: built and loaded in {time.monotonic() - began:.0f} s")
         yield bed_cluster(bed, BED_IMAGES)
 
 

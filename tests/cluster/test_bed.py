@@ -76,15 +76,15 @@ def test_a_service_of_the_real_node_is_reached(real_cluster: Cluster, real_names
     service = {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {"name": "files"},
+        "metadata": {"name": "library"},
         "spec": {"selector": {"app": "files"}, "ports": [{"port": 80, "targetPort": 8000, "protocol": "TCP"}]},
     }
     kubectl.apply(sleeper("files", real_cluster.images.name("router")), service)
     kubectl("wait", "--for=condition=Ready", "pod/files", "--timeout=120s")
-    with real_cluster.reach(real_namespace, "files", 80) as url:
+    with real_cluster.reach(real_namespace, "library", 80) as url:
         found = httpx.get(f"{url}/smollm2-135m/tokenizer.json", timeout=30)
     assert "model" in json.loads(found.text)
-    script = "import os, urllib.request as r; print(os.getuid(), r.urlopen('http://files', timeout=20).status)"
+    script = "import os, urllib.request as r; print(os.getuid(), r.urlopen('http://library', timeout=20).status)"
     command = ("exec", "files", "--", "python", "-c", script)
     # The node's rules follow the endpoints, and those follow the pod's readiness.
     wait_until(lambda: kubectl.attempt(*command).returncode == 0, "the Service is reached by its name")

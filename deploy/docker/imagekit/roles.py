@@ -19,7 +19,8 @@ ENV: Mapping[str, str] = {
     "PYTHONUNBUFFERED": "1",
     "PYTHONDONTWRITEBYTECODE": "1",
 }
-WORKER_ENV: Mapping[str, str] = {"NUMBA_CACHE_DIR": "/tmp/numba"}
+KERNELS = "opt/kvarn/kernels"
+WORKER_ENV: Mapping[str, str] = {"NUMBA_CACHE_DIR": f"/{KERNELS}"}
 
 
 def environment(role: str) -> Mapping[str, str]:

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -64,8 +64,7 @@ class Bed:
 
     def load_images(self, tag: str) -> None:
         """Build the images of this checkout and hand the node the layers that it lacks."""
-        ctr = [str(bed_folder() / "node/usr/bin/ctr"), "-a", str(self.run / "containerd.sock"), "-n", "k8s.io"]
-        known = subprocess.run([*ctr, "content", "ls", "-q"], capture_output=True, check=True)
+        known = subprocess.run([*self._ctr(), "content", "ls", "-q"], capture_output=True, check=True)
         with tempfile.NamedTemporaryFile() as omitted:
             omitted.write(known.stdout)
             omitted.flush()
@@ -77,6 +76,12 @@ class Bed:
                 )
         if build.returncode != 0:
             raise BedFailure("build_local.py failed")
+
+    def tag_images(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """Second names of images that the node has."""
+        for name, other in pairs:
+            command = ("images", "tag", "--force", name, other)
+            subprocess.run([*self._ctr(), *command], check=True, capture_output=True)
 
     def load_archive(self, archive: Path) -> None:
         self._script("load_image.sh", str(archive))
@@ -117,6 +122,9 @@ class Bed:
             yield
         finally:
             os.kill(self.pid(part), signal.SIGCONT)
+
+    def _ctr(self) -> list[str]:
+        return [str(bed_folder() / "node/usr/bin/ctr"), "-a", str(self.run / "containerd.sock"), "-n", "k8s.io"]
 
     def _script(self, name: str, *args: str) -> None:
         done = subprocess.run(

@@ -30,7 +30,7 @@ class Helm:
         self("rollback", release, str(revision), "--wait", f"--timeout={timeout_s}s")
 
     def test(self, release: str, timeout_s: int = 300) -> str:
-        return self("test", release, "--logs", f"--timeout={timeout_s}s")
+        return self("test", release, f"--timeout={timeout_s}s")
 
     def uninstall(self, release: str, timeout_s: int = 300) -> None:
         self("uninstall", release, "--wait", f"--timeout={timeout_s}s")
