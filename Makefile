@@ -7,16 +7,23 @@ STAMP := $(VENV)/.installed
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help up test lint proto bench clean
+.PHONY: help up test test-cluster images lint proto bench clean
 
 help: ## Show this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 8
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
 up: $(STAMP) ## Serve SmolLM2-135M on this machine; flags: make up ARGS="--port 18080 --no-chat"
 	@exec $(BIN)/kvarn up $(ARGS)
 
 test: lint ## Run all checks and tests; some of them: make test ARGS="tests/unit -k hash"
 	$(BIN)/pytest $(ARGS)
+
+test-cluster: $(STAMP) ## Run the cluster tests alone: on a bed of their own, or on KUBECONFIG with KVARN_TEST_IMAGES
+	$(BIN)/pytest tests/cluster $(ARGS)
+
+images: $(STAMP) ## Build the images without a daemon into dist/kvarn-images.tar; flags: make images ARGS="--tag 0.1.0"
+	@mkdir -p dist
+	$(BIN)/python deploy/docker/build_local.py dist/kvarn-images.tar $(ARGS)
 
 lint: $(STAMP) ## Check style, types, imports between packages and the generated wire code
 	$(BIN)/ruff check .
