@@ -44,7 +44,7 @@ def pod_actions(view: PoolView, change: PoolChange, context: Context) -> Iterato
         yield CreatePod(build_pod(context.service, view.resource, index, context.defaults))
     for pod in view.pods.draining:
         if pod not in change.returning and _may_go(pod, view, context):
-            yield from _told(pod, view, context)
+            yield from _overdue_event(pod, view, context)
             yield DeletePod(pod.name, pod.uid)
 
 
@@ -95,7 +95,7 @@ def _is_overdue(pod: WorkerPod, view: PoolView, now: float) -> bool:
     return pod.draining_since is not None and now - pod.draining_since >= view.spec.drain.timeout_s
 
 
-def _told(pod: WorkerPod, view: PoolView, context: Context) -> Iterator[Action]:
+def _overdue_event(pod: WorkerPod, view: PoolView, context: Context) -> Iterator[Action]:
     flying = in_flight(pod, context.readings)
     if _is_overdue(pod, view, context.now) and flying != 0 and not serves_nothing(pod, context.readings):
         work = "requests that it does not tell" if flying is None else f"{flying} requests"

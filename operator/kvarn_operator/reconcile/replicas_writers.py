@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kvarn_operator.resources.worker_pool_parsing import UNTRACKED_WRITER
 from kvarn_operator.scaling.observation import ReplicasWrite
 from kvarn_operator.scaling.spec import ScalingMode
 
@@ -15,7 +16,10 @@ WINDOW_S = 600.0
 KEPT = 6
 
 _PEOPLE = ("kubectl", "kvarn", "k9s", "Mozilla", "dashboard")
-"""How the managers of tools begin that act only when a person asks."""
+"""How the managers of tools begin that act only when a person asks.
+
+Who wrote through an API server that does not tell may be one too, and gets the benefit of the doubt once more.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +45,11 @@ def fighters(writes: tuple[Write, ...], mode: ScalingMode, now: float) -> tuple[
     turns = [name for name, before in zip(recent, [None, *recent], strict=False) if name != before]
     if len(turns) >= 3:
         return tuple(sorted(set(turns)))
+    if mode is not ScalingMode.SLO:
+        return ()
     controllers = [name for name in recent if not name.startswith(_PEOPLE)]
-    if mode is ScalingMode.SLO and len(controllers) >= 2:
+    untracked = controllers.count(UNTRACKED_WRITER)
+    if len(controllers) - untracked >= 2 or untracked >= 3:
         return tuple(sorted(set(controllers)))
     return ()
 
