@@ -12,12 +12,20 @@ from kvarn_engine.process.settings import load_settings_or_exit
 from kvarn_operator.app import serve
 from kvarn_operator.settings import OperatorSettings
 
+LIBRARY_LEVELS = {
+    "kopf": logging.ERROR,
+    "kopf._cogs.clients": logging.CRITICAL,  # errors of calls that it tries again by itself
+    "httpx": logging.WARNING,  # tells of every scrape
+    "httpcore": logging.WARNING,
+    "urllib3": logging.ERROR,
+    "asyncio": logging.WARNING,
+}
+
 
 def main() -> int:
     settings = load_settings_or_exit(OperatorSettings, sys.argv[1:], os.environ)
     configure_logging("operator", settings.logs.log_level, settings.logs.log_json)
-    # kopf tells of every request that it will try again, httpx of every scrape.
-    for name, level in (("kopf", logging.ERROR), ("httpx", logging.WARNING), ("urllib3", logging.ERROR)):
+    for name, level in LIBRARY_LEVELS.items():
         logging.getLogger(name).setLevel(level)
     try:
         return asyncio.run(serve(settings))

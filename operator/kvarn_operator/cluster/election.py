@@ -60,6 +60,7 @@ class Election:
         self._on_change = on_change
         self._clock = clock
         self._led = False
+        self._out_of_reach = False
 
     async def run(self) -> None:
         """Until cancelled. The lease stays held: `release` gives it back, once nothing acts any more."""
@@ -99,7 +100,12 @@ class Election:
             self._candidate.unsure()
             logger.info("lease written by another", extra={"reason": str(error)})
         except ClusterError as error:
-            logger.warning("lease out of reach", extra={"reason": str(error)})
+            # Loud once per outage: the next tries say nothing new.
+            level = logging.DEBUG if self._out_of_reach else logging.WARNING
+            logger.log(level, "lease out of reach", extra={"reason": str(error)})
+            self._out_of_reach = True
+        else:
+            self._out_of_reach = False
 
     async def _step(self) -> None:
         if self._candidate.must_read:

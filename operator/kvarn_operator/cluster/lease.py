@@ -85,8 +85,12 @@ class Candidate:
     @property
     def must_read(self) -> bool:
         """A holder that renews needs no read: its write has the version as precondition."""
-        held = self._record is not None and self._record.holder == self.identity
-        return not self._known or not held
+        return not self._known or not self._holds
+
+    @property
+    def _holds(self) -> bool:
+        """By the record, whatever the clock says."""
+        return self._record is not None and self._record.holder == self.identity
 
     def next_step(self, now: float) -> Step:
         """What to write, after a read where one is needed."""
@@ -103,8 +107,10 @@ class Candidate:
         pause = self.times.retry_s * (1.0 + draw / 5)
         if self.leads(now):
             return min(pause, self._leads_until - now)
-        if self._known and self._record is not None and self._record.holder:
-            return min(pause, max(self._changed_at + self.times.duration_s - now, self.times.retry_s / 10))
+        held = self._known and self._record is not None and self._record.holder
+        left_s = self._changed_at + self.times.duration_s - now
+        if held and not self._holds and left_s > 0:
+            return min(pause, left_s)
         return pause
 
 

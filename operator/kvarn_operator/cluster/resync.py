@@ -47,6 +47,7 @@ class Resync:
         self._mirror = mirror
         self._progress = progress
         self._times = times
+        self._missing: set[Kind] = set()  # kinds whose last list failed
 
     async def first(self) -> None:
         """Until every kind has been listed once."""
@@ -76,9 +77,13 @@ class Resync:
                 complete = False  # the list changed under our hands: again soon
                 continue
             except ClusterError as error:
-                logger.warning("not listed", extra={"kind": kind.plural, "reason": str(error)})
+                # Loud once per outage: the next tries say nothing new.
+                level = logging.DEBUG if kind in self._missing else logging.WARNING
+                logger.log(level, "not listed", extra={"kind": kind.plural, "reason": str(error)})
+                self._missing.add(kind)
                 complete = False
                 continue
+            self._missing.discard(kind)
             self._mirror.reset(kind, namespace, listing.items, listing.version)
         deaf_s = self._mirror.untold_for_s(kind)
         self._progress.mark(f"watch {kind.plural}", self._times.stall_s, lag_s=deaf_s)

@@ -103,7 +103,8 @@ def test_pauses_end_when_something_is_due(draw: float) -> None:
     standby.observed(record("me"), 0.0)
     assert standby.pause_s(1.0, draw) == pytest.approx(2.0 * (1 + draw / 5))
     assert standby.pause_s(9.0, draw) == pytest.approx(1.0)
-    assert standby.pause_s(12.0, draw) == pytest.approx(0.2)
+    assert standby.pause_s(12.0, draw) == pytest.approx(2.0 * (1 + draw / 5))
+    assert leader.pause_s(50.0, draw) == pytest.approx(2.0 * (1 + draw / 5))
 
 
 def test_two_never_lead_at_once_and_the_second_follows_within_15_s() -> None:
