@@ -183,3 +183,23 @@ def test_helm_never_fights_an_autoscaler(bodies: tuple[Body, ...]) -> None:
     scaled = of_kind(bodies, "HorizontalPodAutoscaler")
     for name, body in of_kind(bodies, "Deployment").items():
         assert ("replicas" in body["spec"]) is (name not in scaled), name
+
+
+def test_names_that_look_like_something_else_stay_names(helm: Helm) -> None:
+    """YAML takes 123 for a number and `on` for true."""
+    words = "tls.existingSecret=789,workers.priorityClassName=1,models.on.router.apiKeys.existingSecret=7"
+    bodies = helm.template("--set", "tls.enabled=true", "--set-string", words, release="123")
+    names = [body["metadata"]["name"] for body in bodies]
+    values = [value for body in bodies for value in body["metadata"]["labels"].values()]
+    assert "on" in names
+    assert [name for name in (*names, *values) if not isinstance(name, str)] == []
+    spec = of_kind(bodies, "Deployment")["on-router"]["spec"]["template"]["spec"]
+    assert [volume["secret"]["secretName"] for volume in spec["volumes"] if "secret" in volume] == ["789"]
+    references = [entry["valueFrom"]["secretKeyRef"] for entry in spec["containers"][0]["env"] if "valueFrom" in entry]
+    assert references == [{"name": "7", "key": "api-keys"}]
+
+
+def test_a_new_chart_version_alone_restarts_nothing(helm: Helm, values: str) -> None:
+    for name, pod in workloads(rendered(helm, values)):
+        if not name.startswith("Pod/"):
+            assert not pod["metadata"]["labels"].keys() & {"helm.sh/chart", "app.kubernetes.io/version"}, name

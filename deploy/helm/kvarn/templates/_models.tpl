@@ -44,12 +44,12 @@
 {{- if $source.pvc }}
 - name: model
   persistentVolumeClaim:
-    claimName: {{ $source.pvc.claimName }}
+    claimName: {{ $source.pvc.claimName | quote }}
     readOnly: true
 {{- else if $source.image }}
 - name: model
   image:
-    reference: {{ $source.image.reference }}
+    reference: {{ $source.image.reference | quote }}
 {{- end }}
 {{- end -}}
 

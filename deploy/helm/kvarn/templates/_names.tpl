@@ -46,31 +46,36 @@
 
 {{/* (dict "root" $ "component" name ["model" name]): what selects pods. Never a version: selectors cannot be changed. */}}
 {{- define "kvarn.selector" -}}
-app.kubernetes.io/name: {{ include "kvarn.name" .root }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/name: {{ include "kvarn.name" .root | quote }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component }}
 {{- with .model }}
-kvarn.dev/model-service: {{ . }}
+kvarn.dev/model-service: {{ . | quote }}
 {{- end }}
 {{- end -}}
 
-{{- define "kvarn.labels" -}}
+{{/* Without a version: a new chart alone restarts nothing. */}}
+{{- define "kvarn.podLabels" -}}
 {{ include "kvarn.selector" . }}
 app.kubernetes.io/part-of: kvarn
-app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .root.Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{- with .root.Values.commonLabels }}
 {{ toYaml . }}
 {{- end }}
 {{- end -}}
 
+{{- define "kvarn.labels" -}}
+{{ include "kvarn.podLabels" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- end -}}
+
 {{/* (dict "root" "component" "name" ["model"] ["namespace"] ["labels"] ["annotations"]): a whole metadata block. */}}
 {{- define "kvarn.metadata" -}}
 metadata:
-  name: {{ .name }}
+  name: {{ .name | quote }}
   {{- if ne (.namespace | toString) "none" }}
-  namespace: {{ .namespace | default .root.Release.Namespace }}
+  namespace: {{ .namespace | default .root.Release.Namespace | quote }}
   {{- end }}
   labels:
     {{- include "kvarn.labels" . | nindent 4 }}

@@ -43,7 +43,7 @@ securityContext:
 {{/* A map NAME: value or NAME: {valueFrom: ...}, as a container's list. */}}
 {{- define "kvarn.env" -}}
 {{- range $name, $value := . }}
-- name: {{ $name }}
+- name: {{ $name | quote }}
   {{- if kindIs "map" $value }}
   {{- toYaml $value | nindent 2 }}
   {{- else }}
@@ -83,7 +83,7 @@ affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .settings.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 topologySpreadConstraints:
   {{- if .settings.topologySpreadConstraints }}

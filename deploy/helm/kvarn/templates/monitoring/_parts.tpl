@@ -7,7 +7,7 @@
 {{- define "kvarn.endpoint" -}}
 - port: {{ .port }}
   path: /metrics
-  interval: {{ .root.Values.monitoring.interval }}
+  interval: {{ .root.Values.monitoring.interval | quote }}
   relabelings:
     {{- range $target, $label := dict "model_service" "kvarn_dev_model_service" "role" "kvarn_dev_role" "pool" "kvarn_dev_pool" }}
     - sourceLabels: [__meta_kubernetes_pod_label_{{ $label }}]

@@ -33,7 +33,7 @@
 {{- define "kvarn.modelPods" -}}
 podSelector:
   matchLabels:
-    kvarn.dev/model-service: {{ .name }}
+    kvarn.dev/model-service: {{ .name | quote }}
     app.kubernetes.io/component: {{ .component }}
     {{- with .role }}
     kvarn.dev/role: {{ . }}

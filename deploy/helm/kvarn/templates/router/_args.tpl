@@ -45,8 +45,8 @@
 - name: HF_TOKEN
   valueFrom:
     secretKeyRef:
-      name: {{ .name }}
-      key: {{ .key | default "token" }}
+      name: {{ .name | quote }}
+      key: {{ .key | default "token" | quote }}
 {{- end }}
 {{- include "kvarn.env" $settings.env }}
 {{- end -}}
@@ -57,8 +57,8 @@
 - name: KVARN_API_KEYS
   valueFrom:
     secretKeyRef:
-      name: {{ .apiKeys.existingSecret }}
-      key: {{ .apiKeys.key }}
+      name: {{ .apiKeys.existingSecret | quote }}
+      key: {{ .apiKeys.key | quote }}
 {{- end }}
 {{- end -}}
 
@@ -90,13 +90,13 @@
   # The whole archive passes through, weights and all.
   emptyDir: {}
   {{- else }}
-  emptyDir: {sizeLimit: {{ (include "kvarn.routerSettings" . | fromYaml).cache.sizeLimit }}}
+  emptyDir: {sizeLimit: {{ (include "kvarn.routerSettings" . | fromYaml).cache.sizeLimit | quote }}}
   {{- end }}
 {{- end }}
 {{- include "kvarn.modelVolume" . }}
 {{- if .root.Values.tls.enabled }}
 - name: tls
   secret:
-    secretName: {{ include "kvarn.tlsSecret" .root }}
+    secretName: {{ include "kvarn.tlsSecret" .root | quote }}
 {{- end }}
 {{- end -}}
