@@ -115,6 +115,10 @@ class FakeCluster:
         """Its process is gone for good, as after an eviction."""
         self.pods[pod]["status"] = {"phase": "Failed", "reason": "Evicted"}
 
+    def lapse(self, pod: str) -> None:
+        """For the moment it fails its readiness probe."""
+        self.pods[pod]["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+
     # -- what the operator sees and does
 
     def observe(self) -> Observed:
@@ -128,7 +132,7 @@ class FakeCluster:
     def readings(self) -> Readings:
         readings = {}
         for name, life in self.lives.items():
-            if self.is_ready(name) and name not in self.mute:
+            if self.pods[name]["status"].get("podIP") and name not in self.mute:
                 metrics = PodMetrics(self.now, 1000.0, self.kv_usage, running=life.in_flight)
                 readings[name] = WorkerReading(metrics, life.in_flight, cached_blocks=3)
         return Readings(readings, self.demand)

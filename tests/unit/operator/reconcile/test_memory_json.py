@@ -88,6 +88,7 @@ def test_numbers_that_waver_are_one_run_for_a_minute() -> None:
         writes += after != saved
         saved = after
     assert writes <= 2 * 10 + 1
+    assert len(saved["wanted"]) <= 300 / 60 + 2, "no more than the window needs"  # type: ignore[index]
 
 
 def test_outside_slo_mode_no_run_is_kept() -> None:

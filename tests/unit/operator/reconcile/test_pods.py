@@ -134,6 +134,30 @@ def test_scaling_up_again_takes_the_victim_back() -> None:
     assert set(names) <= set(cluster.serving(DECODE))
 
 
+def test_of_two_victims_the_one_that_serves_comes_back() -> None:
+    cluster = serving(decode=3)
+    cluster.pace = Pace(drain_s=lambda: 100.0)
+    cluster.scale(DECODE, 1)
+    step(cluster)
+    lapsed, able = [name for name in sorted(cluster.pods) if cluster.is_cordoned(name)]
+    cluster.lapse(lapsed)
+    cluster.scale(DECODE, 2)
+    assert [action.pod for action in deeds(step(cluster)) if isinstance(action, Uncordon)] == [able]
+
+
+@pytest.mark.parametrize(("requests", "told", "deed"), [(3, True, Cordon), (0, True, DeletePod), (3, False, Cordon)])
+def test_a_pod_that_is_not_ready_for_a_moment_drains_what_it_has(requests: int, told: bool, deed: type) -> None:
+    cluster = serving(decode=2)
+    lapsed = cluster.serving(DECODE)[0]
+    cluster.lapse(lapsed)
+    cluster.lives[lapsed].in_flight = requests
+    cluster.mute = set() if told else {lapsed}
+    cluster.scale(DECODE, 1)
+    (found,) = deeds(step(cluster))
+    assert isinstance(found, deed)
+    assert found.pod == lapsed  # type: ignore[attr-defined]
+
+
 def test_an_idle_victim_that_is_needed_again_is_not_deleted() -> None:
     cluster = serving(decode=2)
     cluster.scale(DECODE, 1)

@@ -72,7 +72,9 @@ def test_what_goes_with_its_model_is_left_to_the_garbage_collector() -> None:
 def test_a_deleted_pool_is_made_again_once_it_is_gone() -> None:
     cluster = serving(decode=2)
     cluster.pools[DECODE]["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:00Z"
-    assert deeds(step(cluster)) == []
+    cluster.put_service(spec(decode=2, decode__scaling={"max": 7}))
+    cluster.scale(DECODE, 4)
+    assert deeds(step(cluster)) == [], "what goes is left alone"
     del cluster.pools[DECODE]
     for name in list(cluster.active(DECODE)):
         cluster.delete(name)
