@@ -12,7 +12,7 @@ from kvarn_engine.wire.status import error_from_call
 from tests.integration.worker_pair import AnyCall, decode_stub, generate, local_answer, request
 from tests.support.file_server import file_server
 from tests.support.stack import free_port
-from tests.support.worker_child import SIMULATED, address_of, probe, probe_when_up, read_until, worker
+from tests.support.worker_child import SIMULATED, address_of, probe, probe_until, read_until, worker
 
 PROMPT = list(range(100, 200))
 
@@ -45,13 +45,13 @@ async def test_first_signal_waits_for_requests_and_the_second_does_not() -> None
     flags = ("--simulated-step-s", "0.05", "--shutdown-timeout-s", "600", "--metrics-port", str(port))
     async with worker("kvarn_decode", *SIMULATED, *flags) as decode:  # noqa: SIM117  the inner one needs the address
         async with decode_stub(await address_of(decode)) as stub:
-            assert await probe(port, "/ready") == (200, "ok\n")
+            await probe_until(port, "/ready", (200, "ok\n"))
             call = stub.Generate(request(PROMPT, sampling=endless))
             await call.read()
             assert (await metric(port, "kvarn_requests_in_flight"), await metric(port, "kvarn_draining")) == (1, 0)
             decode.send_signal(signal.SIGTERM)
             assert "in_flight=1" in await read_until(decode, "draining")
-            assert await probe(port, "/ready") == (503, "draining\n")
+            await probe_until(port, "/ready", (503, "draining\n"))
             assert await probe(port, "/live") == (200, "ok\n")
             assert (await metric(port, "kvarn_requests_in_flight"), await metric(port, "kvarn_draining")) == (1, 1)
             for _ in range(3):
@@ -87,7 +87,7 @@ async def test_a_worker_that_loads_is_alive_not_ready_and_ends_at_once_when_aske
         flags = ("--model", reference, "--metrics-port", str(port))
         async with worker("kvarn_prefill", *flags, environment={"KVARN_CACHE": str(tmp_path)}) as process:
             await read_until(process, "downloading model")
-            assert await probe_when_up(port, "/ready") == (503, "loading\n")
+            assert await probe(port, "/ready") == (503, "loading\n")
             assert await probe(port, "/live") == (200, "ok\n")
             assert (await probe(port, "/metrics"))[0] == 200
             process.send_signal(number)
@@ -99,3 +99,10 @@ async def test_a_model_that_cannot_be_had_ends_the_process_with_status_one(tmp_p
         line = await read_until(process, "worker cannot run")
         assert await asyncio.wait_for(process.wait(), 60) == 1
     assert "has no config.json" in line
+
+
+async def test_a_broken_model_ends_the_process_with_status_one(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{")
+    async with worker("kvarn_decode", "--model", str(tmp_path)) as process:
+        await read_until(process, "worker cannot run")
+        assert await asyncio.wait_for(process.wait(), 60) == 1

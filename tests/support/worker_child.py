@@ -47,11 +47,13 @@ async def probe(port: int, path: str) -> tuple[int, str]:
     return answer.status_code, answer.text
 
 
-async def probe_when_up(port: int, path: str) -> tuple[int, str]:
-    """Of a process that may not listen yet."""
+async def probe_until(port: int, path: str, expected: tuple[int, str]) -> None:
+    """Of a process that may not listen yet, or is about to change its answer."""
     async with asyncio.timeout(60):
         while True:
             try:
-                return await probe(port, path)
+                if await probe(port, path) == expected:
+                    return
             except httpx.TransportError:
-                await asyncio.sleep(0.02)
+                pass
+            await asyncio.sleep(0.02)

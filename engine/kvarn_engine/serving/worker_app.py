@@ -94,8 +94,8 @@ class WorkerApp:
 
     async def drain(self, force: asyncio.Event) -> bool:
         """Refuse new requests, then wait for those in flight: until they end, the time is over, or `force` is set."""
-        await self._health.enter_graceful_shutdown()
         self._parts.gate.close()
+        await self._health.enter_graceful_shutdown()
         async with TaskOwner("drain") as tasks:
             idle = tasks.spawn(self._parts.gate.wait_idle(self._settings.shutdown_timeout_s), "idle")
             forced = tasks.spawn(force.wait(), "forced")

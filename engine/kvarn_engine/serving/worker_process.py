@@ -58,6 +58,9 @@ def run_worker(program: WorkerProgram) -> int:
     except (EngineError, ModelNotFound, TlsError, OSError, RuntimeError) as error:
         logger.error("worker cannot run", extra={"reason": type(error).__name__, "detail": str(error)})
         return 1
+    except Exception as error:  # the process edge: a broken model makes libraries raise anything
+        logger.error("worker cannot run", extra={"reason": type(error).__name__, "detail": str(error)}, exc_info=error)
+        return 1
 
 
 async def _run(program: WorkerProgram) -> int:

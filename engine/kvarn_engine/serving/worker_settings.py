@@ -27,7 +27,7 @@ class WorkerSettings:
     """Time between two load reports to each router."""
 
     stall_timeout_s: float = 120.0
-    """One step that takes longer than this makes /live fail; 0: never."""
+    """One step, or a silence of the event loop, that is longer makes /live fail; 0: never."""
 
     def __post_init__(self) -> None:
         if self.engine not in ("torch", "simulated"):
@@ -36,8 +36,8 @@ class WorkerSettings:
             raise ValueError(f"load_report_interval_s is {self.load_report_interval_s}, not above 0")
         if self.shutdown_timeout_s < 0:
             raise ValueError(f"shutdown_timeout_s is {self.shutdown_timeout_s}, below 0")
-        if self.stall_timeout_s < 0:
-            raise ValueError(f"stall_timeout_s is {self.stall_timeout_s}, below 0")
+        if self.stall_timeout_s < 0 or 0 < self.stall_timeout_s <= self.load_report_interval_s:
+            raise ValueError(f"stall_timeout_s is {self.stall_timeout_s}, neither 0 nor above load_report_interval_s")
 
 
 @dataclass(frozen=True, slots=True)
