@@ -14,6 +14,9 @@ GPU = {"resources": {"limits": {"nvidia.com/gpu": "4"}}}
 
 def test_a_spec_that_contradicts_itself_changes_nothing_but_the_status() -> None:
     cluster = serving(decode=2)
+    cluster.scale(DECODE, 3)
+    step(cluster)
+    assert cluster.condition("Reconciling") == ("True", "Scaling")
     cluster.put_service(spec(decode=5, decode__scaling={"min": 3, "max": 2}))
     plan = step(cluster)
     assert deeds(plan) == []
@@ -21,14 +24,16 @@ def test_a_spec_that_contradicts_itself_changes_nothing_but_the_status() -> None
     assert cluster.condition("Accepted") == ("False", "InvalidSpec")
     assert cluster.condition("Stalled") == ("True", "InvalidSpec")
     assert "spec.decode.scaling.min" in cluster.told("Accepted")["message"]
-    assert cluster.condition("Ready") == ("True", "Serving"), "it serves on"
+    assert "Reconciling" not in [item["type"] for item in cluster.service["status"]["conditions"]]
+    assert cluster.condition("Ready") == ("False", "PodsNotReady"), "as it was"
+    assert cluster.serves_a_pair()
     assert cluster.service["status"]["observedGeneration"] == 2
     assert step(cluster) == Plan(())
-    cluster.put_service(spec(decode=3))
+    cluster.put_service(spec(decode=4))
     settle(cluster)
     assert cluster.condition("Accepted") == ("True", "Valid")
     assert "Stalled" not in [item["type"] for item in cluster.service["status"]["conditions"]]
-    assert len(cluster.serving(DECODE)) == 3
+    assert len(cluster.serving(DECODE)) == 4
 
 
 def test_a_budget_below_the_minimum_is_refused() -> None:
