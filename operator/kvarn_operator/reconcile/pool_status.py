@@ -30,7 +30,7 @@ def pool_status(picture: PoolPicture, now: float) -> Status:
         "updatedReplicas": len(view.updated),
         "selector": f"{POOL_LABEL}={label_value(pool.name)}",
         "conditions": conditions_json(conditions, before.get("conditions") or (), pool.generation, rfc3339(now)),
-        "decisions": _decisions(outcome.decision, before, now),
+        "decisions": _decisions(outcome.decision, before),
         "scaling": _scaling(picture, now),
     }
     if outcome.memory.override is not None:
@@ -57,7 +57,7 @@ def override_json(override: Override) -> Status:
     return {"replicas": override.replicas, "writer": override.writer, "until": rfc3339(override.until)}
 
 
-def _decisions(decision: Decision, before: Status, now: float) -> list[Status]:
+def _decisions(decision: Decision, before: Status) -> list[Status]:
     known = [item for item in before.get("decisions") or () if isinstance(item, Mapping)]
     added = new_decision(decision, before)
     return (known if added is None else [*known, added])[-DECISIONS_KEPT:]

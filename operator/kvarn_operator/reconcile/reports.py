@@ -32,11 +32,11 @@ def pool_reports(name: str, before: Status, after: Status) -> Iterator[EmitEvent
 
 
 def warnings(kind: str, name: str, before: Status, after: Status) -> Iterator[EmitEvent]:
-    """A reason that was there before is not told again, whatever its message says by now."""
-    known = {_key(item) for item in before.get("conditions") or ()}
+    """A reason that was there before is not told again, save what is wrong with another spec."""
+    known = {_told(item) for item in before.get("conditions") or ()}
     for item in after["conditions"]:
         key = _key(item)
-        if key in _WARNINGS and key not in known:
+        if key in _WARNINGS and _told(item) not in known:
             yield EmitEvent(kind, name, key[2], item.get("message", ""), warning=True)
 
 
@@ -74,3 +74,7 @@ def _condition(status: Status, kind: str) -> Status:
 
 def _key(item: Status) -> tuple[str, str, str]:
     return str(item.get("type")), str(item.get("status")), str(item.get("reason"))
+
+
+def _told(item: Status) -> tuple[object, ...]:
+    return (*_key(item), item.get("message") if item.get("type") == "Accepted" else None)

@@ -29,6 +29,9 @@ def test_a_spec_that_contradicts_itself_changes_nothing_but_the_status() -> None
     assert cluster.serves_a_pair()
     assert cluster.service["status"]["observedGeneration"] == 2
     assert step(cluster) == Plan(())
+    cluster.put_service(spec(prefill__scaling={"min": 3, "max": 2}))
+    (told,) = [action for action in step(cluster).actions if isinstance(action, EmitEvent)]
+    assert "spec.prefill.scaling.min" in told.message
     cluster.put_service(spec(decode=4))
     settle(cluster)
     assert cluster.condition("Accepted") == ("True", "Valid")
