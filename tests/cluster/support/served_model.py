@@ -1,0 +1,136 @@
+"""One model under load on pods that run: what its routers and workers say of themselves, and what befalls them.
+
+Numbers are read inside the pods, so that neither network policies nor the API server's way to pods matter.
+"""
+
+import json
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kvarn_operator.resources.labels import (
+    COMPONENT_LABEL,
+    DRAINING_ANNOTATION,
+    METRICS_PORT,
+    MODEL_SERVICE_LABEL,
+    ROLE_LABEL,
+    ROUTER_PORT,
+)
+from kvarn_operator.scaling.spec import Role
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.cluster.support.cluster import Cluster
+from tests.cluster.support.kubectl import Kubectl, Resource
+from tests.cluster.support.model import Model, names
+from tests.support.process import wait_until
+
+_READ = "import sys, urllib.request as web; print(web.urlopen(sys.argv[1], timeout=20).read().decode())"
+
+PROGRESS_S = 200
+"""The longest that one change may take in all; only a failing test waits so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    cluster: Cluster
+    namespace: str
+    name: str
+
+    @property
+    def kubectl(self) -> Kubectl:
+        return self.cluster.kubectl(self.namespace)
+
+    @property
+    def model(self) -> Model:
+        return Model(self.kubectl, self.name)
+
+    def routers(self) -> Sequence[str]:
+        """Those that are not on their way out."""
+        found = self.kubectl.list("pods", f"{COMPONENT_LABEL}=router,{MODEL_SERVICE_LABEL}={self.name}")
+        return [pod["metadata"]["name"] for pod in found if "deletionTimestamp" not in pod["metadata"]]
+
+    def moved(self) -> Mapping[str, float]:
+        """By router: answers that went to another worker after their first token."""
+        return {name: self._metric(name, ROUTER_PORT, "kvarn_router_streams_moved_total") for name in self.routers()}
+
+    def answering(self, router: str) -> float:
+        return self._metric(router, ROUTER_PORT, "kvarn_router_requests_in_flight")
+
+    def busiest(self, role: Role) -> str:
+        """The pod whose loss most requests would notice."""
+        load = {name: self.in_flight(name) for name in names(self.model.pods(role))}
+        return max(sorted(load), key=lambda name: load[name])
+
+    def in_flight(self, worker: str) -> float:
+        return self._metric(worker, METRICS_PORT, "kvarn_requests_in_flight")
+
+    def workers(self) -> Sequence[Resource]:
+        """All that are left, whatever becomes of them, at one moment."""
+        return self.kubectl.list("pods", f"{MODEL_SERVICE_LABEL}={self.name},{ROLE_LABEL}")
+
+    def pods_of(self, role: Role) -> Sequence[Resource]:
+        return [pod for pod in self.workers() if role_of(pod) is role]
+
+    def scale(self, role: Role, replicas: int) -> None:
+        """And wait until there are so many, all ready, and no other pod any more."""
+        self.model.scale(role, replicas)
+        self.wait_for_pods(role, replicas)
+
+    def wait_for_pods(self, role: Role, replicas: int) -> None:
+        def there() -> bool:
+            pods = self.pods_of(role)
+            return len(pods) == replicas and all(serves(pod) for pod in pods)
+
+        wait_until(there, f"{replicas} {role.value} pods, all ready", PROGRESS_S, pause_s=0.25)
+
+    def change(self, spec: Mapping[str, Any]) -> None:
+        self.kubectl("patch", "ms", self.name, "--type=merge", "-p", json.dumps({"spec": spec}))
+
+    def kill_process(self, pod: str) -> None:
+        """SIGKILL to a worker from the machine that the node runs on: no pod object knows of it beforehand."""
+        found = [path for path in Path("/proc").glob("[0-9]*") if f"--worker-id={pod}" in _arguments(path)]
+        assert len(found) == 1, f"{len(found)} processes of {pod}"
+        os.kill(int(found[0].name), signal.SIGKILL)
+
+    def _metric(self, pod: str, port: int, name: str) -> float:
+        text = self.kubectl("exec", pod, "--", "python", "-c", _READ, f"http://127.0.0.1:{port}/metrics")
+        return sum(
+            sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name == name
+        )
+
+
+def serves(pod: Resource) -> bool:
+    """Ready, and to stay."""
+    conditions = pod["status"].get("conditions", [])
+    ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    return ready and "deletionTimestamp" not in pod["metadata"] and not drains(pod)
+
+
+def drains(pod: Resource) -> bool:
+    return DRAINING_ANNOTATION in pod["metadata"].get("annotations", {})
+
+
+def image_of(pod: Resource) -> str:
+    return str(pod["spec"]["containers"][0]["image"])
+
+
+def block_size_of(pod: Resource) -> int:
+    (flag,) = (each for each in pod["spec"]["containers"][0]["args"] if each.startswith("--block-size="))
+    return int(flag.partition("=")[2])
+
+
+def role_of(pod: Resource) -> Role:
+    return Role(pod["metadata"]["labels"][ROLE_LABEL])
+
+
+def _arguments(process: Path) -> Sequence[str]:
+    try:
+        return (process / "cmdline").read_text(errors="replace").split("\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return []

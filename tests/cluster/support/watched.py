@@ -1,0 +1,44 @@
+"""A model under a constant stream of long requests: was a change noticed by anybody?"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tests.cluster.support.served_model import ServedModel
+from tests.cluster.support.streams import LongStreams, problems
+from tests.support.process import wait_until
+
+
+@dataclass(slots=True)
+class Change:
+    """What came of it, once its block is over."""
+
+    moved: float = 0.0
+
+
+@dataclass(frozen=True)
+class Watched:
+    """The model, its clients, and what they notice."""
+
+    served: ServedModel
+    streams: LongStreams
+    tell: Callable[[str], None]
+
+    @contextmanager
+    def change(self, what: str) -> Iterator[Change]:
+        """Begins when every client is amid a stream, and ends when those streams have ended."""
+        first, before, began = self.streams.wait_under_way(), self.served.moved(), time.monotonic()
+        change = Change()
+        yield change
+        seconds = time.monotonic() - began
+        wait_until(lambda: all(stream.is_over for stream in first), "all streams end that the change met", 120)
+        touched = self.streams.touched(first)
+        assert problems(touched) == [], self.served.kubectl.describe_all()
+        change.moved = sum(count - before.get(router, 0.0) for router, count in self.served.moved().items())
+        tokens = sum(stream.tokens for stream in touched)
+        pause_s = max(stream.longest_pause_s for stream in touched)
+        self.tell(
+            f"{what}: {seconds:.0f} s, {len(touched)} streams met it, {tokens} tokens, {change.moved:.0f} moved, "
+            f"longest pause {pause_s:.1f} s"
+        )

@@ -1,0 +1,251 @@
+"""Nothing is lost while everything changes: a constant stream of long streamed requests against pods of our own images
+on a node that runs them, while pools are scaled, pods deleted, killed and evicted, images and layouts rolled, and
+operators and routers taken away. Every stream must end as it would have ended undisturbed, to the character.
+
+One release goes through all of it in order. Its engine is the simulated one: it is deterministic, refuses blocks that
+do not belong to a sequence, and makes long streams cheap. At first workers have time to FINISH their streams (long
+drain timeouts); after `test_rolling_an_image` they have none, and streams must MOVE.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+import pytest
+from kvarn_operator.scaling.spec import Role
+
+from tests.cluster.support.cluster import Cluster
+from tests.cluster.support.served_model import PROGRESS_S, ServedModel, block_size_of, drains, image_of, role_of, serves
+from tests.cluster.support.streams import asked_at_rest, long_streams, problems
+from tests.cluster.support.watched import Watched
+from tests.support.process import wait_until
+
+RELEASE = "kvarn"
+MODEL = "long"
+ROUTER = f"{MODEL}-router"
+CLIENTS = 6
+QUESTIONS = [(160, 200), (176, 225), (192, 250), (208, 275), (224, 300)]
+"""Tokens of prompt and answer. Several lengths, so that the clients do not keep step."""
+
+PATIENT_S, HASTY_S = 90, 1
+"""Drain timeouts: far longer than any stream, and far shorter."""
+
+STEP_S, PREFILL_TOKEN_S = 0.03, 0.003
+"""So a stream takes 6 to 10 s, and its hand-off more than half a second."""
+
+CORDONED = "node.kubernetes.io/unschedulable"
+OTHER_TAG = "other"
+
+
+@pytest.fixture(scope="module")
+def served(real_cluster: Cluster, real_namespace: str) -> Iterator[ServedModel]:
+    """Two routers and two operators over a pair of workers."""
+    served = ServedModel(real_cluster, real_namespace, MODEL)
+    spec = {
+        "engine": {"type": "simulated", "maxBatchTokens": 64, "blockSize": 16},
+        "prefill": pool(PATIENT_S),
+        "decode": pool(PATIENT_S),
+    }
+    values = {
+        **real_cluster.images.values(),
+        "models": {"smollm2": None, MODEL: {"spec": spec, "router": {"replicas": 2}}},
+    }
+    helm = real_cluster.helm(real_namespace)
+    try:
+        helm.install(RELEASE, values)
+    except AssertionError:
+        print(served.kubectl.describe_all())
+        raise
+    yield served
+    helm.uninstall(RELEASE)
+    served.kubectl.wait_until_gone("pods")  # a namespace's end would wait for half of their longest grace period
+
+
+@pytest.fixture(scope="module")
+def url(served: ServedModel) -> Iterator[str]:
+    with served.cluster.reach(served.namespace, ROUTER, 80) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def watched(served: ServedModel, url: str, tell: Callable[[str], None]) -> Iterator[Watched]:
+    questions = asked_at_rest(url, MODEL, QUESTIONS)
+    with long_streams(url, questions, CLIENTS) as streams:
+        yield Watched(served, streams, tell)
+
+
+@pytest.mark.parametrize("role", [Role.DECODE, Role.PREFILL])
+def test_scaling_a_pool_up_and_down(watched: Watched, role: Role) -> None:
+    with watched.change(f"{role.value} scaled 1, 3, 1") as change:
+        watched.served.scale(role, 3)
+        watched.served.scale(role, 1)
+    assert change.moved == 0
+
+
+@pytest.mark.parametrize("role", [Role.DECODE, Role.PREFILL])
+def test_deleting_a_pod(watched: Watched, role: Role) -> None:
+    """It finishes what it has begun."""
+    watched.served.scale(role, 2)
+    with watched.change(f"{role.value} pod deleted") as change:
+        watched.served.kubectl("delete", "pod", watched.served.busiest(role))
+        watched.served.wait_for_pods(role, 2)
+    assert change.moved == 0
+
+
+def test_draining_the_node(watched: Watched) -> None:
+    """`kubectl drain` as it is: it cordons, evicts every worker, and is refused and tries again wherever a pool's
+    budget says that a successor has to serve first.
+
+    There is one node only, so no successor could ever come: a toleration lets the workers onto a cordoned node. That
+    they come up on another machine is the scheduler's part and is not shown here.
+    """
+    served = watched.served
+    if served.cluster.bed is None:
+        pytest.skip("cordons a node, which is nobody's but the bed's")
+    (node,) = {pod["spec"]["nodeName"] for pod in served.model.pods()}
+    old = {pod["metadata"]["uid"] for pod in served.model.pods()}
+    flags = (f"--pod-selector=kvarn.dev/model-service={MODEL},kvarn.dev/role", "--delete-emptydir-data")
+    with watched.change("node drained of 2 + 2 workers") as change:
+        try:
+            done = served.kubectl.attempt("drain", node, *flags, f"--timeout={PROGRESS_S}s")
+        finally:
+            served.kubectl("uncordon", node)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "would violate the pod's disruption budget" in done.stdout + done.stderr
+        for role in Role:
+            served.wait_for_pods(role, 2)
+    assert old.isdisjoint(pod["metadata"]["uid"] for pod in served.model.pods())
+    assert change.moved == 0
+
+
+def test_killing_the_operators_amid_a_scale_down(watched: Watched) -> None:
+    served = watched.served
+    operators = "app.kubernetes.io/component=operator"
+    with watched.change("operators killed amid decode scaled 2, 1") as change:
+        served.model.scale(Role.DECODE, 1)
+        wait_until(lambda: any(map(drains, served.pods_of(Role.DECODE))), "a decode pod drains", PROGRESS_S)
+        served.kubectl("delete", "pod", "-l", operators, "--force", "--grace-period=0")
+        assert any(map(drains, served.pods_of(Role.DECODE))), "it was over before the operators were gone"
+        served.wait_for_pods(Role.DECODE, 1)
+    assert change.moved == 0
+
+
+def test_rolling_an_image(watched: Watched) -> None:
+    """Taken back halfway, and then carried through. The time that a pod gives its streams is the one it began with, so
+    the shorter one does not matter yet."""
+    served, images = watched.served, watched.served.cluster.images
+    if served.cluster.bed is None:
+        pytest.skip("needs a second tag of the worker image, which the bed alone can make")
+    other = f"{images.registry}/kvarn-worker:{OTHER_TAG}"
+    served.cluster.bed.tag_images([(images.name("worker"), other)])
+    with watched.change("image rolled back halfway") as change:
+        served.change({role.value: {"template": {"image": other}} for role in Role})
+        wait_until(partial(runs_both, served, {images.name("worker"), other}), "old and new serve", PROGRESS_S)
+        served.change({role.value: {"template": {"image": None}} for role in Role})
+        wait_for_images(watched, images.name("worker"))
+    assert change.moved == 0
+    with watched.change("image rolled") as change:
+        hasty = {"drain": {"timeoutSeconds": HASTY_S}, "template": {"image": other}}
+        served.change({role.value: hasty for role in Role})
+        wait_for_images(watched, other)
+    assert change.moved == 0
+
+
+def test_changing_the_layout(watched: Watched) -> None:
+    """Blocks of 32 tokens cannot go to where blocks have 16. A whole pair of one of them serves at every look."""
+    served = watched.served
+    with watched.change("blockSize 16, 32") as change:
+        served.change({"engine": {"blockSize": 32}})
+        wait_until(partial(pairs_only_with, served, 32), "only pairs of the new layout", PROGRESS_S, pause_s=0.2)
+        wait_until_settled(watched)
+    assert change.moved > 0
+
+
+def test_scaling_down_without_time(watched: Watched) -> None:
+    watched.served.scale(Role.DECODE, 2)
+    with watched.change("decode scaled 2, 1, drain too short") as change:
+        watched.served.scale(Role.DECODE, 1)
+    assert change.moved > 0
+
+
+@pytest.mark.parametrize("role", [Role.DECODE, Role.PREFILL])
+def test_deleting_a_pod_by_force(watched: Watched, role: Role) -> None:
+    """The pod object is gone at once; the kubelet ends the process."""
+    served = watched.served
+    served.scale(role, 2)
+    with watched.change(f"{role.value} pod deleted by force") as change:
+        served.kubectl("delete", "pod", served.busiest(role), "--grace-period=0", "--force")
+        served.wait_for_pods(role, 2)
+    assert (change.moved > 0) == (role is Role.DECODE)
+
+
+@pytest.mark.parametrize("role", [Role.DECODE, Role.PREFILL])
+def test_killing_a_worker(watched: Watched, role: Role) -> None:
+    """No warning at all: SIGKILL to the process, which the kubelet starts again in the same pod."""
+    served = watched.served
+    if served.cluster.bed is None:
+        pytest.skip("needs the machine that the node runs on")
+    with watched.change(f"{role.value} process killed") as change:
+        served.kill_process(served.busiest(role))
+        wait_until(partial(has_restarted, served, role), f"a {role.value} pod starts again", PROGRESS_S)
+        served.wait_for_pods(role, 2)
+    assert (change.moved > 0) == (role is Role.DECODE)
+
+
+def test_deleting_a_router(watched: Watched) -> None:
+    """It leaves the Service, and its answers run to their end. A router that is killed breaks the connections that it
+    holds, whatever anyone does: that is stated in the docs, and for clients to try again."""
+    served = watched.served
+    victim = max(served.routers(), key=served.answering)
+    with watched.change("router deleted"):
+        served.kubectl("delete", "pod", victim)
+        served.kubectl("rollout", "status", f"deployment/{ROUTER}", f"--timeout={PROGRESS_S}s")
+    assert victim not in served.routers()
+
+
+def test_every_stream_ended_whole(watched: Watched) -> None:
+    streams = watched.streams
+    streams.stop()
+    wait_until(lambda: all(stream.is_over for stream in streams.all), "the last streams end", 120)
+    assert problems(streams.all) == []
+    watched.tell(f"in all: {len(streams.all)} streams, {sum(each.tokens for each in streams.all)} tokens, no failure")
+
+
+def pool(drain_s: float) -> Mapping[str, object]:
+    costs = {"simulated-step-s": STEP_S, "simulated-prefill-token-s": PREFILL_TOKEN_S}
+    template = {
+        "args": {flag: str(value) for flag, value in costs.items()},
+        "tolerations": [{"key": CORDONED, "operator": "Exists", "effect": "NoSchedule"}],
+    }
+    return {"drain": {"timeoutSeconds": drain_s}, "template": template}
+
+
+def runs_both(served: ServedModel, images: set[str]) -> bool:
+    """Some pool has a serving pod of each image."""
+    serving = {role: {image_of(pod) for pod in served.pods_of(role) if serves(pod)} for role in Role}
+    return images in serving.values()
+
+
+def wait_for_images(watched: Watched, image: str) -> None:
+    def alike() -> bool:
+        return {image_of(pod) for role in Role for pod in watched.served.pods_of(role)} == {image}
+
+    wait_until(alike, f"all workers run {image}", PROGRESS_S, pause_s=0.25)
+    wait_until_settled(watched)
+
+
+def wait_until_settled(watched: Watched) -> None:
+    for role in Role:
+        wanted = int(watched.served.model.pool(role)["spec"]["replicas"])
+        watched.served.wait_for_pods(role, wanted)
+
+
+def pairs_only_with(served: ServedModel, block_size: int) -> bool:
+    pods = served.workers()
+    sizes = [{block_size_of(pod) for pod in pods if role_of(pod) is role and serves(pod)} for role in Role]
+    assert set.intersection(*sizes), f"no pair serves: {sizes}"
+    return {block_size_of(pod) for pod in pods} == {block_size}
+
+
+def has_restarted(served: ServedModel, role: Role) -> bool:
+    pods = served.pods_of(role)
+    return any(each["restartCount"] > 0 for pod in pods for each in pod["status"].get("containerStatuses", []))
