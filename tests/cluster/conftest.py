@@ -12,7 +12,7 @@ import pytest
 
 from tests.cluster.support.bed import fake_bed, node_bed
 from tests.cluster.support.cluster import Cluster, Images, bed_cluster, given_cluster
-from tests.cluster.support.machine import why_no_bed
+from tests.cluster.support.machine import why_no_bed, why_no_node
 
 HERE = Path(__file__).parent
 BED_IMAGES = Images("localhost", "test", "Never")
@@ -75,7 +75,7 @@ def real_cluster(tell: Callable[[str], None]) -> Iterator[Cluster]:
         if not found_crds:
             given.delete_crds()
         return
-    if reason := why_no_bed():
+    if reason := why_no_node():
         pytest.skip(f"{reason}; or say where the nodes of KUBECONFIG find images: KVARN_TEST_IMAGES, KVARN_TEST_TAG")
     began = time.monotonic()
     with node_bed() as bed:

@@ -3,6 +3,7 @@
 import os
 import platform
 import shutil
+import subprocess
 from pathlib import Path
 
 BED = Path(__file__).parents[1] / "bed"
@@ -10,6 +11,9 @@ TOOLS = ("apt-get", "dpkg-deb", "npm", "openssl", "curl", "ip", "nsenter", "unsh
 BUILD_MIB = 4000
 RUN_MIB = 6000
 """Of images, and their unpacked copies, on the real node."""
+
+NODE_MEMORY_MIB = 5000
+"""Control plane and node, one release with two pairs of workers, and a reference model in the test."""
 
 
 def kvarn_cache() -> Path:
@@ -35,6 +39,24 @@ def why_no_bed() -> str:
     if free < wanted:
         return f"the bed of cluster tests needs {wanted} MiB of disk in {bed_folder()}, {free} are free"
     return ""
+
+
+def why_no_node() -> str:
+    """Empty when the bed can run a real node here too."""
+    if reason := why_no_bed():
+        return reason
+    if (memory := _available_mib()) < NODE_MEMORY_MIB:
+        return f"the real node of cluster tests needs {NODE_MEMORY_MIB} MiB of memory, {memory} are available"
+    probe = ["unshare", "--net", "--mount", "--pid", "--fork", "mount", "-t", "tmpfs", "tmpfs", "/run"]
+    done = subprocess.run(probe, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        return f"the real node of cluster tests may not have namespaces of its own here ({done.stderr.strip()})"
+    return ""
+
+
+def _available_mib() -> int:
+    facts = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    return int(facts["MemAvailable"].split()[0]) >> 10
 
 
 def _os_release() -> list[str]:
