@@ -23,11 +23,17 @@ def nothing_moves(pools: Sequence[Standing]) -> bool:
     return not waits and any(group.unschedulable for group in current)
 
 
-def giver(pools: Sequence[Standing]) -> int | None:
-    """Index of the pool that holds more nodes than its target while another has fewer."""
-    if not nothing_moves(pools) or not any(pool.starves for pool in pools):
-        return None
-    return next((index for index, pool in enumerate(pools) if pool.foreign and pool.placed > pool.target), None)
+def giving_back(pools: Sequence[Standing]) -> list[Standing]:
+    """A pool that holds more nodes than its target while another has fewer gives a wanted pod's node back: the old ones
+    serve in pairs. With it go the pods that have no node and would take it again."""
+    found = list(pools)
+    if nothing_moves(pools) and any(pool.starves for pool in pools):
+        for index, pool in enumerate(pools):
+            current = pool.progress.current
+            if pool.foreign and current.serving and pool.placed > pool.target:
+                found[index] = replace(pool, gives=current.idle + 1)
+                break
+    return found
 
 
 def _goes_first(other: Standing, pool: Standing) -> bool:

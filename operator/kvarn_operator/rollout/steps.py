@@ -18,7 +18,7 @@ from kvarn_operator.resources.model_service import Rollout
 from kvarn_operator.rollout.allowance import drainable, within_ratio
 from kvarn_operator.rollout.layouts import layout_classes
 from kvarn_operator.rollout.progress import Drain, Gate, PodGroup, PoolProgress, PoolStep
-from kvarn_operator.rollout.shortage import giver, yielding
+from kvarn_operator.rollout.shortage import giving_back, yielding
 from kvarn_operator.rollout.standing import Standing, complete_layouts
 from kvarn_operator.scaling.spec import Role
 
@@ -32,8 +32,8 @@ def next_steps(pools: Sequence[PoolProgress], rollout: Rollout) -> tuple[PoolSte
     standings = yielding([Standing(pool, rollout, classes) for pool in pools if pool.target > 0])
     allowed = within_ratio(standings, drainable(standings))
     found = _all_steps(standings, allowed)
-    if not any(step.create or step.drain for step in found) and (giving := giver(standings)) is not None:
-        found = _giving_back(standings, giving)
+    if not any(step.create or step.drain for step in found):
+        found = _all_steps(giving_back(standings), allowed)
     steps = {step.role: step for step in found}
     return tuple(steps.get(pool.role) or _emptied(pool) for pool in pools)
 
@@ -61,13 +61,6 @@ def _emptied(pool: PoolProgress) -> PoolStep:
 def _all_steps(pools: Sequence[Standing], drains: Sequence[int]) -> list[PoolStep]:
     order = _order(pools)
     return [_step(pool, drained, order) for pool, drained in zip(pools, drains, strict=True)]
-
-
-def _giving_back(pools: Sequence[Standing], giving: int) -> list[PoolStep]:
-    """One pod: an old one, unless that is the last one of a pair."""
-    old_one = pools[giving].foreign > 1
-    changed = [replace(pool, gives=int(index == giving and not old_one)) for index, pool in enumerate(pools)]
-    return _all_steps(changed, [int(index == giving and old_one) for index in range(len(pools))])
 
 
 def _step(pool: Standing, drained: int, order: Sequence[str]) -> PoolStep:

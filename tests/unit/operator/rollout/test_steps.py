@@ -212,6 +212,39 @@ class TestTwoLayouts:
         assert does(second) == (1, {"s": 1})
 
 
+class TestShortage:
+    """Both pools change their layout, and there are just as many nodes as pods are wanted."""
+
+    def test_a_surge_gives_its_node_to_the_pool_that_has_too_few(self) -> None:
+        steps = next_steps([pool(P, 2, old(1), group(unschedulable=2)), pool(D, 2, old(1), group(serving=2))], BOTH)
+        assert [does(found) for found in steps] == [(0, {}), (0, {"new": 1})]
+
+    def test_and_its_waiting_pod_with_it(self) -> None:
+        decode = pool(D, 3, old(2), group(serving=2, unschedulable=1))
+        steps = next_steps(
+            [pool(P, 3, old(2), group(unschedulable=2)), decode], Rollout(max_surge=2, max_unavailable=1)
+        )
+        assert [does(found) for found in steps] == [(0, {}), (0, {"new": 2})]
+
+    def test_it_does_not_surge_again_meanwhile(self) -> None:
+        starving, decode = pool(P, 2, old(1), group(unschedulable=2)), pool(D, 2, old(1), group(serving=1), draining=1)
+        assert [does(found) for found in next_steps([starving, decode], BOTH)] == [(0, {}), (0, {})]
+        fed = pool(P, 2, old(1), group(starting=1, unschedulable=1))
+        assert [does(found) for found in next_steps([fed, decode], BOTH)] == [(0, {}), (1, {})]
+
+    @pytest.mark.parametrize("waiting", [{"starting": 1, "unschedulable": 1}, {"lapsed": 1, "unschedulable": 1}])
+    def test_nobody_gives_while_something_is_on_its_way(self, waiting: dict[str, int]) -> None:
+        decode = pool(D, 2, old(1), group(serving=2))
+        steps = next_steps([pool(P, 2, old(1), group(**waiting)), decode], BOTH)
+        assert [does(found) for found in steps] == [(0, {}), (0, {})]
+
+    def test_a_pair_is_given_up_where_the_user_lets_a_pool_have_none(self) -> None:
+        """Prefill's old pod holds the node that the first new decode pod needs."""
+        prefill, decode = pool(P, 1, old(1), group(serving=1)), pool(D, 2, old(1), group(unschedulable=2))
+        assert [does(found) for found in next_steps([prefill, decode], BOTH)] == [(0, {"old": 1}), (0, {})]
+        assert [does(found) for found in next_steps([prefill, replace(decode, draining=1)], BOTH)] == [(0, {}), (0, {})]
+
+
 class TestRatio:
     STRICT = Rollout(max_surge=0, max_unavailable=3, ratio_tolerance=0.1)
 
