@@ -155,7 +155,7 @@ def _draining(view: PoolView) -> Condition:
     leaving = (*view.pods.draining, *view.pods.terminating)
     if not leaving:
         return Condition(ConditionType.DRAINING, Truth.FALSE, "NothingDrains", "no pod is on its way out")
-    message = f"{listed([pod.name for pod in leaving])} finish their work and go"
+    message = f"on their way out: {listed([pod.name for pod in leaving])}"
     return Condition(ConditionType.DRAINING, Truth.TRUE, "PodsDraining", message)
 
 

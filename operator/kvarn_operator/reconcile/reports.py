@@ -55,7 +55,7 @@ def _rollout(name: str, before: Status, after: Status) -> Iterator[EmitEvent]:
     if now.get("reason") in _ROLLING and was.get("reason") not in _ROLLING:
         yield EmitEvent("WorkerPool", name, "RolloutBegun", message)
     if was.get("reason") in _ROLLING and now.get("reason") not in _ROLLING:
-        yield EmitEvent("WorkerPool", name, "RolloutEnded", f"every pod is of one revision: {message}")
+        yield EmitEvent("WorkerPool", name, "RolloutEnded", "old pods serve no more, or drain")
 
 
 def _override(name: str, before: Status, after: Status) -> Iterator[EmitEvent]:

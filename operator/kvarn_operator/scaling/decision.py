@@ -67,6 +67,8 @@ class Decision:
 
     @property
     def reason(self) -> Reason:
+        if self.override is not None and self.target == self.override.replicas:
+            return Reason.OVERRIDE
         if self.steps:
             return self.steps[-1].reason
         return Reason.AT_TARGET if self.target == self.current else Reason.LOAD

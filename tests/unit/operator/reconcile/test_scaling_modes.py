@@ -108,6 +108,8 @@ def test_a_kubectl_scale_in_slo_mode_holds_for_a_while_and_is_shown() -> None:
         "replicas": 4, "writer": "kubectl-scale", "until": "2027-01-15T08:01:40Z",
     }  # fmt: skip
     assert cluster.condition("ScalingActive", DECODE) == ("True", "Override")
+    latest = cluster.pools[DECODE]["status"]["decisions"][-1]
+    assert (latest["from"], latest["to"], latest["reason"]) == (1, 4, "Override")
     assert cluster.condition("ReplicasConflict", DECODE) == ("False", "NoConflict")
     under_load(cluster, 0.1, 25)
     assert len(cluster.serving(DECODE)) == 4
