@@ -31,13 +31,14 @@ from kvarn_operator.cluster.health import Health, serve_health
 from kvarn_operator.cluster.kinds import Kind, followed_kinds
 from kvarn_operator.cluster.lease import Candidate, LeaseTimes
 from kvarn_operator.cluster.metrics import OperatorMetrics
-from kvarn_operator.cluster.mirror import Mirror, Resource, ServiceKey, Source
+from kvarn_operator.cluster.mirror import Mirror, Resource, ServiceKey, Source, version_of
 from kvarn_operator.cluster.progress import Progress
 from kvarn_operator.cluster.resync import Resync, ResyncTimes
 from kvarn_operator.cluster.sampler import Sampler, SampleTimes
 from kvarn_operator.cluster.schedule import KeyedSchedule, Pacing
 from kvarn_operator.cluster.transport import CallTimeouts, Transport, client_configuration, own_namespace
-from kvarn_operator.cluster.watching import Scope, Watching, WatchPlan
+from kvarn_operator.cluster.watch_thread import Scope, WatchPlan, WatchThread
+from kvarn_operator.cluster.watching import Watching, WatchTimes
 from kvarn_operator.cluster.work_queue import WorkQueue
 from kvarn_operator.reconcile.observed import OperatorDefaults
 from kvarn_operator.reconcile.service import reconcile as reconcile_service
@@ -47,6 +48,9 @@ logger = logging.getLogger("kvarn.operator")
 
 BEAT_S = 1.0
 BEAT_LIMIT_S = 30.0
+DEAF_SHARE = 0.4
+"""Of the time in which a part may stall: a deaf watch is replaced before liveness ends the process."""
+
 API_THREADS = 8
 CONNECT_TIMEOUT_S = 5.0
 
@@ -127,6 +131,8 @@ def assemble(app: App, budget_api: str) -> Parts:
     loops = app.settings.loops
     kinds = followed_kinds(budget_api)
     times = ResyncTimes(loops.resync_s, stall_s=loops.stall_s)
+    plan = WatchPlan(kinds, app.scope, loops.kubernetes_timeout_s)
+    deaf_s = loops.stall_s * DEAF_SHARE
     queue: WorkQueue[ServiceKey]
     mirror = Mirror(asyncio.get_running_loop().time, lambda key: queue.add(key))
     sample_times = SampleTimes(loops.sample_s, loops.status_sample_s, loops.scrape_timeout_s)
@@ -145,9 +151,12 @@ def assemble(app: App, budget_api: str) -> Parts:
 
     def on_event(kind: Kind, event_type: str, resource: Resource) -> None:
         if event_type == "DELETED":
-            mirror.remove(resource["metadata"]["uid"])
+            mirror.remove(resource["metadata"]["uid"], version_of(resource))
         else:
             mirror.put(kind, resource, Source.WATCH)
+
+    def silence_s() -> float:
+        return max(mirror.untold_for_s(kind) for kind in kinds)
 
     election = app.settings.election
     lease = LeaseName(election.lease_namespace or own_namespace(), election.lease_name)
@@ -157,7 +166,7 @@ def assemble(app: App, budget_api: str) -> Parts:
         acting=acting,
         resync=Resync(app.api, kinds, app.scope, mirror, app.progress, times),
         watching=Watching(
-            WatchPlan(kinds, app.scope, loops.kubernetes_timeout_s), app.configuration, on_event, app.metrics
+            lambda: WatchThread(plan, app.configuration, on_event), silence_s, app.metrics, WatchTimes(deaf_s)
         ),
         election=Election(app.lease_api, lease, app.candidate, on_leading),
     )
@@ -220,9 +229,11 @@ async def follow_and_lead(app: App, parts: Parts) -> None:
     def fail(_name: str, _error: BaseException | None) -> None:
         app.failed.set()
 
-    following, standing, leading = (TaskOwner(name, fail) for name in ("following", "election", "leading"))
-    parts.watching.start()
+    watching, following, standing, leading = (
+        TaskOwner(name, fail) for name in ("watching", "following", "election", "leading")
+    )
     try:
+        watching.spawn(parts.watching.run(), "watch", forever=True)
         following.spawn(parts.resync.run(lambda pause_s: resynced(parts, pause_s)), "resync", forever=True)
         following.spawn(watch_queue(app, parts.queue), "queue progress", forever=True)
         leading.spawn(parts.acting.run(), "acting", forever=True)
@@ -238,7 +249,7 @@ async def follow_and_lead(app: App, parts: Parts) -> None:
         await asyncio.to_thread(app.api.close)
         await standing.stop()
         await parts.election.release()
-        await parts.watching.stop()
+        await watching.stop()
 
 
 def resynced(parts: Parts, pause_s: float) -> None:

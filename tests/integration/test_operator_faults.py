@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 from kvarn_operator.app import App
@@ -185,3 +186,30 @@ async def test_without_an_election_no_lease_is_touched(cluster: tuple[Cluster, s
         await eventually(lambda: pods(served) == ["chat-decode-0"], "the pod")
     assert served.store.list(LEASE, NAMESPACE) == []
     await asyncio.sleep(0)
+
+
+async def test_a_watch_that_stays_deaf_is_replaced(cluster: tuple[Cluster, str]) -> None:
+    served, url = cluster
+    loops = replace(SETTINGS.loops, resync_s=0.1, stall_s=2.0)
+    async with operator(url, replace(SETTINGS, loops=loops), reconcile=plain_reconcile) as running:
+        await eventually(lambda: not running.app.health.waits_for and len(served.watchers) == 4, "watches")
+        served.deaf = True
+        add_service(served)
+        restarts = "kvarn_operator_watch_restarts_total"
+        await eventually(lambda: metric(running.app, restarts) >= 1, "a new watch")
+        await eventually(lambda: running.app.progress.ages_s()["watch modelservices"] < 0.5, "which lists everything")
+        assert not running.app.failed.is_set()
+
+
+async def test_the_watch_survives_credentials_that_are_refused_once(cluster: tuple[Cluster, str]) -> None:
+    """kopf does not: it may hang for ever while it ends, and is then left behind."""
+    served, url = cluster
+    add_service(served)
+    refusal = Fault("watch", "pods", 401, times=1, reason="Unauthorized")
+    served.faults.append(refusal)
+    loops = replace(SETTINGS.loops, resync_s=0.1, stall_s=2.0)
+    async with operator(url, replace(SETTINGS, loops=loops), reconcile=plain_reconcile) as running:
+        await eventually(lambda: pods(served) == ["chat-decode-0"] and refusal.times == 0, "the pod all the same")
+        served.store.scale(POOL, NAMESPACE, "chat-decode", 2)
+        await eventually(lambda: metric(running.app, "kvarn_operator_watch_restarts_total") >= 1, "a new watch")
+        await eventually(lambda: running.app.progress.ages_s()["watch pods"] < 0.5, "which hears")

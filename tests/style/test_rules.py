@@ -16,7 +16,7 @@ BROAD_EXCEPT: Mapping[str, str] = {
     "engine/kvarn_engine/serving/loop.py": "the step thread's edge: whoever waits must hear of any defect",
     "engine/kvarn_engine/serving/worker_process.py": "the process edge: a broken model makes libraries raise anything",
     "engine/kvarn_engine/serving/stepper.py": "a runner may raise anything; the requests in flight hear EngineFailure",
-    "operator/kvarn_operator/cluster/watching.py": "the watch thread's edge: whatever ends the watch, it begins anew",
+    "operator/kvarn_operator/cluster/watch_thread.py": "the watch thread's edge: whatever ends it, a new one begins",
     "operator/kvarn_operator/cluster/work_queue.py": "a defect in one model's reconcile must not stop the others",
     "router/kvarn_router/api/edge.py": "the process edge of the API: what leaves it would be a broken connection",
 }

@@ -28,6 +28,8 @@ class Notice(NamedTuple):
 
 
 class Meter(Protocol):
+    def event_asked(self, reason: str) -> None: ...
+
     def event_lost(self) -> None: ...
 
 
@@ -51,6 +53,7 @@ class EventRecorder:
 
     async def record(self, about: Resource, notice: Notice) -> None:
         now = self._clock()
+        self._meter.event_asked(notice.reason)
         key = EventKey(about["metadata"]["uid"], *notice)
         verdict = self._ledger.judge(key, now)
         if verdict is Verdict.KEEP_QUIET:

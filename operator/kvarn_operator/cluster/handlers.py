@@ -5,11 +5,10 @@ Event. Peering is off, since the Lease decides who acts; so is the observation o
 rights on the whole cluster.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import kopf
-from kubernetes import client
 
 from kvarn_operator.cluster.kinds import Kind
 from kvarn_operator.cluster.mirror import Resource
@@ -24,14 +23,16 @@ INACTIVITY_TIMEOUT_S = 70.0
 """Bookmarks come every minute: a watch silent for longer is dead."""
 
 
-def build_registry(kinds: Sequence[Kind], sink: Sink, configuration: client.Configuration) -> kopf.OperatorRegistry:
+def build_registry(
+    kinds: Sequence[Kind], sink: Sink, open_session: Callable[[], Awaitable[kopf.AiohttpSession]]
+) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
     for kind in kinds:
         _follow(registry, kind, sink)
 
     @kopf.on.login(registry=registry)
-    def login(**_: object) -> kopf.ConnectionInfo:
-        return connection(configuration)
+    async def login(**_: object) -> kopf.AiohttpSession:
+        return await open_session()
 
     return registry
 
@@ -53,23 +54,6 @@ def build_settings(kinds: Sequence[Kind], request_timeout_s: float) -> kopf.Oper
         if kind.selector:
             settings.watching.label_selectors[(kind.group, kind.version, kind.plural)] = kind.selector
     return settings
-
-
-def connection(configuration: client.Configuration) -> kopf.ConnectionInfo:
-    """The official client's credentials as kopf takes them. Asked again whenever the server no longer accepts them."""
-    header = configuration.get_api_key_with_prefix("BearerToken") or ""
-    scheme, _, token = header.rpartition(" ")
-    return kopf.ConnectionInfo(
-        server=configuration.host,
-        ca_path=configuration.ssl_ca_cert,
-        insecure=not configuration.verify_ssl,
-        username=configuration.username or None,
-        password=configuration.password or None,
-        scheme=scheme or None,
-        token=token or None,
-        certificate_path=configuration.cert_file,
-        private_key_path=configuration.key_file,
-    )
 
 
 def _follow(registry: kopf.OperatorRegistry, kind: Kind, sink: Sink) -> None:

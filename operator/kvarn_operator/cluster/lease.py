@@ -110,7 +110,7 @@ class Candidate:
         held = self._known and self._record is not None and self._record.holder
         left_s = self._changed_at + self.times.duration_s - now
         if held and not self._holds and left_s > 0:
-            return min(pause, left_s)
+            return min(pause, left_s + 0.01)  # a sleep may end a moment early
         return pause
 
 

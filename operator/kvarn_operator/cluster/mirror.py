@@ -6,6 +6,7 @@ one stays; an object seen deleted does not come back. Read by `gathering`, the s
 """
 
 import enum
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NewType
@@ -19,6 +20,8 @@ Uid = NewType("Uid", str)
 
 TOMBSTONE_S = 600.0
 """Far longer than any answer or watch event can be late."""
+
+FOR_GOOD = sys.maxsize
 
 
 class ServiceKey(NamedTuple):
@@ -49,6 +52,13 @@ class _Entry:
     """When a list first showed a version that the watch had not."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Tombstone:
+    at: float
+    version: int
+    """Only a newer object comes back: one whose labels are ours again."""
+
+
 def service_key(kind: Kind, resource: Resource) -> ServiceKey | None:
     metadata = resource["metadata"]
     if kind == MODEL_SERVICE:
@@ -67,15 +77,17 @@ class Mirror:
         self._on_change = on_change
         self._entries: dict[Uid, _Entry] = {}
         self._services: dict[ServiceKey, set[Uid]] = {}
-        self._gone: dict[Uid, float] = {}
+        self._gone: dict[Uid, _Tombstone] = {}
 
     def put(self, kind: Kind, resource: Resource, source: Source) -> None:
         """Take over an object, unless it is older than what is here or known to be gone."""
         uid, version, key = Uid(resource["metadata"]["uid"]), version_of(resource), service_key(kind, resource)
         entry = self._entries.get(uid)
-        if uid in self._gone or key is None:
+        tombstone = self._gone.get(uid)
+        if key is None or (tombstone is not None and version <= tombstone.version):
             return
         if entry is None:
+            self._gone.pop(uid, None)
             entry = self._entries[uid] = _Entry(key, kind, _slim(kind, resource), version)
             self._services.setdefault(key, set()).add(uid)
             self._on_change(key)
@@ -85,10 +97,10 @@ class Mirror:
             entry.told = max(entry.told, version)
         entry.untold_since = None if entry.told >= entry.version else entry.untold_since
 
-    def remove(self, resource_uid: str) -> None:
-        """The object is gone for good."""
+    def remove(self, resource_uid: str, version: int = FOR_GOOD) -> None:
+        """The object is gone, or no longer ours, as of this version."""
         uid = Uid(resource_uid)
-        self._gone[uid] = self._clock()
+        self._gone[uid] = _Tombstone(self._clock(), version)
         if (entry := self._entries.pop(uid, None)) is not None:
             self._leave(entry.key, uid)
             self._on_change(entry.key)
@@ -100,13 +112,13 @@ class Mirror:
         for uid, entry in list(self._entries.items()):
             here = entry.kind == kind and namespace in ("", entry.key.namespace)
             if here and uid not in listed and (limit < 0 or entry.version <= limit):
-                self.remove(uid)
+                self.remove(uid, limit)
         for item in items:
             self.put(kind, item, Source.LIST)
             entry_now = self._entries.get(Uid(item["metadata"]["uid"]))
             if entry_now is not None and entry_now.told < entry_now.version and entry_now.untold_since is None:
                 entry_now.untold_since = now
-        self._gone = {uid: at for uid, at in self._gone.items() if at > now - TOMBSTONE_S}
+        self._gone = {uid: each for uid, each in self._gone.items() if each.at > now - TOMBSTONE_S}
 
     def untold_for_s(self, kind: Kind) -> float:
         """How long lists have shown an object of this kind that the watch has not delivered; 0: nothing is missing."""

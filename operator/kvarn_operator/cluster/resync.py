@@ -16,7 +16,7 @@ from kvarn_operator.cluster.errors import ClusterError, Expired
 from kvarn_operator.cluster.kinds import Kind
 from kvarn_operator.cluster.mirror import Mirror
 from kvarn_operator.cluster.progress import Progress
-from kvarn_operator.cluster.watching import Scope
+from kvarn_operator.cluster.watch_thread import Scope
 
 logger = logging.getLogger("kvarn.operator.resync")
 

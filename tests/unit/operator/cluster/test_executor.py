@@ -42,9 +42,13 @@ POOL_NAME = PoolName("chat-decode")
 class Meter:
     actions: list[tuple[str, bool]] = field(default_factory=list)
     lost: int = 0
+    asked: list[str] = field(default_factory=list)
 
     def acted(self, action: str, succeeded: bool) -> None:
         self.actions.append((action, succeeded))
+
+    def event_asked(self, reason: str) -> None:
+        self.asked.append(reason)
 
     def event_lost(self) -> None:
         self.lost += 1
@@ -245,6 +249,7 @@ async def test_an_event_that_cannot_be_written_fails_nothing() -> None:
         await at.do(EmitEvent("WorkerPool", POOL_NAME, "Told", "lost"), EmitEvent("WorkerPool", "unknown", "X", "x"))
         (event,) = at.cluster.store.list(api_server.EVENT, NS)
         assert event["note"] == "lost"
+        assert at.meter.asked == ["Told", "Told"]
 
 
 async def test_who_does_not_lead_writes_nothing() -> None:

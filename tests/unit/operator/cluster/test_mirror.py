@@ -99,6 +99,30 @@ def test_what_was_seen_deleted_does_not_come_back() -> None:
     assert heard == [KEY, KEY, KEY]
 
 
+def test_an_object_whose_label_comes_back_comes_back_too() -> None:
+    """The watch tells of one that leaves the selector as of one that is deleted."""
+    held, _, _ = mirror()
+    held.put(POD, pod("a", 1), Source.WATCH)
+    held.remove("uid-a", version=5)
+    held.put(POD, pod("a", 4), Source.OWN_WRITE)
+    assert names(held) == []
+    held.put(POD, pod("a", 6), Source.WATCH)
+    assert names(held) == ["a"]
+    held.put(POD, pod("a", 7), Source.WATCH)
+    assert names(held) == ["a"]
+
+
+def test_what_a_list_lacked_and_a_later_watch_tells_is_there() -> None:
+    held, _, _ = mirror()
+    held.put(POD, pod("a", 1), Source.WATCH)
+    held.reset(POD, "models", (), "10")
+    assert names(held) == []
+    held.put(POD, pod("a", 9), Source.WATCH)
+    assert names(held) == []
+    held.put(POD, pod("a", 11), Source.WATCH)
+    assert names(held) == ["a"]
+
+
 def test_a_list_removes_what_it_lacks_and_adds_what_it_has() -> None:
     held, _, _ = mirror()
     held.put(POD, pod("lost", 1), Source.WATCH)
