@@ -238,6 +238,23 @@ class TestShortage:
         steps = next_steps([pool(P, 2, old(1), group(**waiting)), decode], BOTH)
         assert [does(found) for found in steps] == [(0, {}), (0, {})]
 
+    def test_nobody_gives_for_a_surge(self) -> None:
+        steps = next_steps([pool(P, 2, old(2), group(unschedulable=1)), pool(D, 2, old(2), group(serving=1))], SURGE)
+        assert [(does(found), found.gate) for found in steps] == [
+            ((0, {}), Gate.UNSCHEDULABLE), ((0, {}), Gate.PAIRING),
+        ]  # fmt: skip
+
+    def test_a_pool_surges_where_it_is_the_one_that_holds_the_other(self) -> None:
+        ahead = pool(P, 4, old(1), group(serving=2, unschedulable=1))
+        assert does(next_steps([ahead, pool(D, 2, old(2))], SURGE)[1]) == (1, {})
+        behind = pool(P, 4, old(3), group(unschedulable=2))
+        assert does(next_steps([behind, pool(D, 2, old(2))], SURGE)[1]) == (0, {})
+
+    def test_a_pool_that_only_grows_holds_nobody(self) -> None:
+        growing = pool(P, 4, group(serving=1, unschedulable=3))
+        assert does(next_steps([growing, pool(D, 2, old(1), group(serving=1))], SURGE)[1]) == (1, {})
+        assert does(next_steps([growing, pool(D, 2, old(2, SAME))], SURGE)[1]) == (1, {})
+
     def test_a_pair_is_given_up_where_the_user_lets_a_pool_have_none(self) -> None:
         """Prefill's old pod holds the node that the first new decode pod needs."""
         prefill, decode = pool(P, 1, old(1), group(serving=1)), pool(D, 2, old(1), group(unschedulable=2))
@@ -291,3 +308,7 @@ class TestComingBack:
     def test_beside_others_of_its_kind(self, role: Role) -> None:
         mine, other = pool(role, 2, old(1, SAME), draining=1), pool(D if role is P else P, 1, group(serving=1))
         assert would_stay([other, mine], SURGE, role, old(pairing=SAME))
+
+    def test_idle_ones_of_its_kind_say_nothing(self) -> None:
+        mine = pool(D, 2, old(0, SAME, starting=1), draining=1)
+        assert would_stay([pool(P, 1, group(serving=1)), mine], SURGE, D, old(pairing=SAME))
