@@ -12,6 +12,8 @@ from pathlib import Path
 
 import httpx
 import pytest
+from kvarn_operator.app import App, serve
+from kvarn_operator.settings import EndpointSettings, OperatorSettings
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.kubernetes_api import LEASE, Cluster, served_cluster
@@ -125,3 +127,16 @@ async def test_it_ends_at_once_while_it_waits_for_a_cluster(tmp_path: Path) -> N
         await eventually(lambda: "does not answer" in log.read_text(encoding="utf-8"), "the complaint", 60.0)
         child.send_signal(signal.SIGTERM)
         assert await until_ended(child) == 0
+
+
+async def test_a_part_that_fails_ends_the_process_with_status_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(app: App) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, "http://127.0.0.1:1")))
+    monkeypatch.setattr("kvarn_operator.app.run", broken)
+    settings = OperatorSettings(endpoints=EndpointSettings("127.0.0.1", health_port=0, metrics_port=0))
+    async with asyncio.timeout(60):
+        assert await serve(settings) == 1

@@ -124,10 +124,11 @@ class Sampler:
             return None
         try:
             async with self._slots:
+                asked_at = self._clock()  # the answer is at least as new, which drains rely on
                 response = await client.get(target.url)
             response.raise_for_status()
             read = read_worker if target.part is Part.WORKER else read_router
-            reading = read(response.text, self._clock())
+            reading = read(response.text, asked_at)
         except (httpx.HTTPError, BadExposition) as error:
             rest.failures += 1
             pause = min(self._times.longest_rest_s, self._times.fast_s * 2.0 ** min(rest.failures - 1, 16))
