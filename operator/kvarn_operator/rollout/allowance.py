@@ -1,7 +1,7 @@
 """How many serving old pods of each pool may start to drain now. Called by `steps`.
 
 Three bounds: what the user lets be unavailable; what the other pools' old pods still need for a partner; and the P:D
-ratio. A pool that alone is held by the last two is never held for good: see each.
+ratio. The last two never hold a pool for good: something else is on its way then, or they let one pod go.
 """
 
 import math
