@@ -8,6 +8,7 @@ import pytest
 from kvarn_cli.main import build_app
 from kvarn_decode.settings import DecodeSettings
 from kvarn_engine.process.settings_fields import leaves
+from kvarn_operator.settings import OperatorSettings
 from kvarn_prefill.settings import PrefillSettings
 from kvarn_router.settings import RouterSettings
 from typer.main import get_command
@@ -49,7 +50,7 @@ def test_make_targets_and_subcommands_exist(document: Path) -> None:
         assert used <= set().union(*flags.values()), line
 
 
-@pytest.mark.parametrize("root", [RouterSettings, PrefillSettings, DecodeSettings])
+@pytest.mark.parametrize("root", [RouterSettings, PrefillSettings, DecodeSettings, OperatorSettings])
 def test_every_setting_is_described(root: type) -> None:
     assert [leaf.flag for leaf in leaves(root) if f"`{leaf.flag}`" not in OPERATIONS] == []
 
