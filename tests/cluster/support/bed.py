@@ -101,7 +101,7 @@ class Bed:
         old = Path("/proc", str(self.pid(part)))
         command, environment = _strings(old / "cmdline"), _strings(old / "environ")
         os.kill(self.pid(part), signal.SIGKILL)
-        wait_until(lambda: not _strings(old / "cmdline"), f"end of {part}")
+        wait_until(lambda: _is_over(old), f"end of {part}")
         with (self.run / "log" / f"{part}.log").open("ab") as log:
             new = subprocess.Popen(
                 command,
@@ -165,6 +165,17 @@ def _remove_orphans() -> None:
         if not Path("/proc", run.name.split("-")[1]).exists():
             Bed(run, 0).stop()
             shutil.rmtree(run, ignore_errors=True)
+
+
+def _is_over(process: Path) -> bool:
+    """Ended with every thread, reaped or not: only then are its ports free."""
+    try:
+        threads = [
+            (thread / "stat").read_text().rpartition(")")[2].split()[0] for thread in (process / "task").iterdir()
+        ]
+    except OSError:  # one of them ended meanwhile
+        return not process.exists()
+    return threads == ["Z"]
 
 
 def _strings(path: Path) -> list[str]:
