@@ -1,6 +1,6 @@
 """Two operators, one leader: what a model gets when the leader is killed, frozen or ended."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ LEASE_S = 10.0
 """The default of --lease-duration-s: nobody takes over from a silent leader sooner."""
 
 FAILOVER_S = 60.0
-"""Only bounds a failing test; the printed figure is what counts, and it is under 15 s."""
+"""Only bounds a failing test; the figure told is what counts, and is under 15 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,9 @@ def test_one_leads_and_the_other_stands_by(kubectl: Kubectl, pair: Pair, model: 
     assert [operator.probe("ready") for operator in pair.operators] == [200, 200]
 
 
-def test_the_other_acts_when_the_leader_is_killed(kubectl: Kubectl, pair: Pair, model: Model) -> None:
+def test_the_other_acts_when_the_leader_is_killed(
+    kubectl: Kubectl, pair: Pair, model: Model, tell: Callable[[str], None]
+) -> None:
     before, dead = names(model.pods()), pair.leader()
     heir = pair.other(dead)
     idle = counted(heir)
@@ -78,7 +80,7 @@ def test_the_other_acts_when_the_leader_is_killed(kubectl: Kubectl, pair: Pair, 
     model.scale(Role.DECODE, 3)
     model.wait_for_pods(Role.DECODE, 3)
     taken = held_lease(kubectl)
-    _report("killed", last, taken)
+    tell(failover("killed", last, taken))
     assert taken.transitions == last.transitions + 1
     assert (taken.acquired - last.renewed).total_seconds() >= LEASE_S
     assert set(before) < set(names(model.pods()))
@@ -88,14 +90,16 @@ def test_the_other_acts_when_the_leader_is_killed(kubectl: Kubectl, pair: Pair, 
     dead.wait_ready()
 
 
-def test_a_leader_that_was_frozen_does_not_act_when_it_wakes(kubectl: Kubectl, pair: Pair, model: Model) -> None:
+def test_a_leader_that_was_frozen_does_not_act_when_it_wakes(
+    kubectl: Kubectl, pair: Pair, model: Model, tell: Callable[[str], None]
+) -> None:
     frozen = pair.leader()
     frozen.freeze()
     last = held_lease(kubectl)
     model.scale(Role.PREFILL, 2)
     model.wait_for_pods(Role.PREFILL, 2)
     taken = held_lease(kubectl)
-    _report("frozen", last, taken)
+    tell(failover("frozen", last, taken))
     before = names(model.pods())
     frozen.thaw()
     wait_until(lambda: not _leads(frozen), "the old leader stands by", FAILOVER_S, pause_s=0.2)
@@ -104,13 +108,13 @@ def test_a_leader_that_was_frozen_does_not_act_when_it_wakes(kubectl: Kubectl, p
     assert names(model.pods()) == before
 
 
-def test_a_leader_that_ends_hands_over(kubectl: Kubectl, pair: Pair, model: Model) -> None:
+def test_a_leader_that_ends_hands_over(kubectl: Kubectl, pair: Pair, model: Model, tell: Callable[[str], None]) -> None:
     """It gives the Lease back, so nobody waits for its end."""
     leader, last = pair.leader(), held_lease(kubectl)
     assert leader.terminate() == 0
     wait_until(lambda: _is_taken(kubectl, last), "the other leads", FAILOVER_S, pause_s=0.2)
     taken = held_lease(kubectl)
-    _report("ended", last, taken)
+    tell(failover("ended", last, taken))
     assert taken.transitions == last.transitions + 1
     model.scale(Role.DECODE, 1)
     model.wait_for_pods(Role.DECODE, 1)
@@ -126,6 +130,6 @@ def _is_taken(kubectl: Kubectl, last: LeaseState) -> bool:
     return lease is not None and lease.holder != last.holder
 
 
-def _report(fate: str, last: LeaseState, taken: LeaseState) -> None:
+def failover(fate: str, last: LeaseState, taken: LeaseState) -> str:
     gap_s = (taken.acquired - last.renewed).total_seconds()
-    print(f"leader {fate}: {gap_s:.1f} s from its last renewal to the next leader's first")
+    return f"leader {fate}: {gap_s:.1f} s from its last renewal to the next leader's first"

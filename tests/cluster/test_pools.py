@@ -2,17 +2,18 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
-from kvarn_operator.resources.labels import OWN_MANAGERS, POOL_LABEL, SEED_MANAGER, WRITTEN_REPLICAS_ANNOTATION
+from kvarn_operator.resources.labels import POOL_LABEL, SEED_MANAGER
 from kvarn_operator.scaling.spec import Role
 
 from tests.cluster.support.cluster import Cluster
-from tests.cluster.support.kubectl import Kubectl, Resource
+from tests.cluster.support.kubectl import Kubectl
 from tests.cluster.support.model import Model, model_service, names
 from tests.cluster.support.operator_metrics import Counted, counted
 from tests.cluster.support.operator_process import OperatorProcess, running_operator
+from tests.cluster.support.replicas_log import sighting
 from tests.support.process import wait_until
 
 MODELS = 100
@@ -54,9 +55,9 @@ def test_a_person_scales_a_pool_and_nobody_writes_it_back(kubectl: Kubectl, oper
     assert pool["spec"]["replicas"] == 2
     assert len(model.pods(Role.DECODE)) == 2
     assert counted(operator).since(before).total(ACTIONS, action="SetReplicas") == 0
-    assert pool["metadata"]["annotations"][WRITTEN_REPLICAS_ANNOTATION] == "1"
-    assert _own_writers(pool).items() <= _own_writers(seeded).items()
-    assert set(_own_writers(seeded)) == {SEED_MANAGER}
+    assert sighting(pool).written == "1"
+    assert sighting(pool).own_writers in ((), sighting(seeded).own_writers)
+    assert [manager for manager, _ in sighting(seeded).own_writers] == [SEED_MANAGER]
 
 
 def test_the_scale_subresource_names_the_pods(kubectl: Kubectl) -> None:
@@ -111,15 +112,18 @@ def test_a_spec_that_contradicts_itself_is_refused_until_it_is_corrected(kubectl
     model.wait_ready()
 
 
-def test_two_hundred_pools_come_to_rest(kubectl: Kubectl, operator: OperatorProcess) -> None:
+def test_two_hundred_pools_come_to_rest(
+    kubectl: Kubectl, operator: OperatorProcess, tell: Callable[[str], None]
+) -> None:
     started = time.monotonic()
     kubectl.apply(*(model_service(f"model-{number:03}") for number in range(MODELS)))
     kubectl("wait", "ms", "--all", "--for=condition=Ready", "--timeout=400s", timeout_s=500)
-    print(f"{MODELS} models with {2 * MODELS} pools are Ready after {time.monotonic() - started:.0f} s")
+    tell(f"{MODELS} models with {2 * MODELS} pools: Ready after {time.monotonic() - started:.0f} s")
     assert len(kubectl.list("wp")) >= 2 * MODELS
     wait_until(lambda: _writes(_seen(operator, 1)[0]) == 0, "a round of lists after which nothing is written", 120)
     seen, seconds = _seen(operator, ROUNDS)
-    print(f"calls in {ROUNDS} rounds of lists, {seconds:.0f} s: {seen.by(CALLS, 'verb', 'resource')}")
+    calls = {" ".join(call): int(number) for call, number in seen.by(CALLS, "verb", "resource").items()}
+    tell(f"{2 * MODELS} pools at rest: {seen.total(CALLS) * 60 / seconds:.0f} API calls a minute ({calls})")
     assert _writes(seen) == 0
     assert seen.total(CALLS) * 60 / seconds < CALLS_PER_MINUTE
     models = len(kubectl.list("ms"))
@@ -143,12 +147,3 @@ def _writes(seen: Counted) -> float:
         calls for (verb, resource), calls in seen.by(CALLS, "verb", "resource").items()
         if verb not in READS and resource != "leases"
     )  # fmt: skip
-
-
-def _own_writers(pool: Resource) -> dict[str, str]:
-    """The operator's managers that own `replicas`, and when each wrote last."""
-    return {
-        entry["manager"]: entry["time"]
-        for entry in pool["metadata"]["managedFields"]
-        if entry["manager"] in OWN_MANAGERS and "f:replicas" in entry["fieldsV1"].get("f:spec", {})
-    }
