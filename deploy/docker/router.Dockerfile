@@ -22,7 +22,7 @@ COPY operator operator
 COPY cli cli
 COPY bench bench
 RUN pip install --no-deps . \
-    && python /build/unused.py /opt/kvarn/venv/lib/python3.11/site-packages \
+    && python /build/unused.py /opt/kvarn/venv/lib/python*/site-packages \
     && pip uninstall --yes pip
 
 # Reading the tokenizer out of GGUF takes torch. Nothing but the tokenizer's files leaves this stage, and its first

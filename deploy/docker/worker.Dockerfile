@@ -32,7 +32,7 @@ COPY operator operator
 COPY cli cli
 COPY bench bench
 RUN pip install --no-deps . \
-    && python /build/unused.py /opt/kvarn/venv/lib/python3.11/site-packages \
+    && python /build/unused.py /opt/kvarn/venv/lib/python*/site-packages \
     && pip uninstall --yes pip
 # For the kind of CPU that builds this; on others, pods compile at their start.
 RUN python -m kvarn_engine.runtime.backends.kernel_folder /opt/kvarn/kernels && chmod -R a+rX /opt/kvarn/kernels

@@ -57,9 +57,8 @@ def fake_cluster(tell: Callable[[str], None]) -> Iterator[Cluster]:
     """Fake nodes with 8 GPUs each: pods turn Ready without running. Kvarn's CRDs are there."""
     if reason := why_no_bed():
         pytest.skip(reason)
-    began = time.monotonic()
     with fake_bed(FAKE_NODES) as bed:
-        tell(f"bed with fake nodes: up after {time.monotonic() - began:.0f} s")
+        tell(f"bed with fake nodes: up after {bed.start_s:.0f} s")
         cluster = bed_cluster(bed, BED_IMAGES)
         cluster.apply_crds()
         yield cluster
@@ -77,9 +76,8 @@ def real_cluster(tell: Callable[[str], None]) -> Iterator[Cluster]:
         return
     if reason := why_no_node():
         pytest.skip(f"{reason}; or say where the nodes of KUBECONFIG find images: KVARN_TEST_IMAGES, KVARN_TEST_TAG")
-    began = time.monotonic()
     with node_bed() as bed:
-        tell(f"bed with a real node: up after {time.monotonic() - began:.0f} s")
+        tell(f"bed with a real node: up after {bed.start_s:.0f} s")
         began = time.monotonic()
         bed.load_images(BED_IMAGES.tag)
         tell(f"images: built and loaded in {time.monotonic() - began:.0f} s")

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +35,9 @@ class Bed:
 
     def __init__(self, run: Path, port: int) -> None:
         self.run = run
+        self.start_s = 0.0
+        """How long the last start took, the build included."""
+
         self._restarted: list[subprocess.Popen[bytes]] = []
         self._environment = {
             **{key: value for key, value in os.environ.items() if key not in ("KUBECONFIG", "KUBECACHEDIR")},
@@ -54,13 +58,11 @@ class Bed:
 
     def start_fake_nodes(self, count: int, environment: Mapping[str, str]) -> None:
         self._environment.update(environment)
-        self._script("build.sh", "--node")  # the same build for both kinds of nodes: it happens once
-        self._script("up.sh", "--fake-nodes", str(count))
+        self._start("--fake-nodes", str(count))
 
     def start_node(self) -> None:
-        self._script("build.sh", "--node")
         self._script("down.sh", "--forget")
-        self._script("up.sh", "--node")
+        self._start("--node")
 
     def load_images(self, tag: str) -> None:
         """Build the images of this checkout and hand the node the layers that it lacks."""
@@ -122,6 +124,13 @@ class Bed:
             yield
         finally:
             os.kill(self.pid(part), signal.SIGCONT)
+
+    def _start(self, *args: str) -> None:
+        """The same build serves both kinds of nodes: it happens once."""
+        began = time.monotonic()
+        self._script("build.sh", "--node")
+        self._script("up.sh", *args)
+        self.start_s = time.monotonic() - began
 
     def _ctr(self) -> list[str]:
         return [str(bed_folder() / "node/usr/bin/ctr"), "-a", str(self.run / "containerd.sock"), "-n", "k8s.io"]
