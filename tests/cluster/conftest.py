@@ -5,6 +5,7 @@ another. Where neither can be had, the tests are skipped and the reason is print
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -42,8 +43,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for figure in terminalreporter.config.stash.get(FIGURES, []):
         terminalreporter.write_line(f"measured: {figure}")
     skipped = [report for report in terminalreporter.stats.get("skipped", []) if "cluster" in report.keywords]
-    for reason in sorted({str(report.longrepr[2]) for report in skipped}):
-        terminalreporter.write_line(f"cluster tests did not run: {reason.removeprefix('Skipped: ')}")
+    reasons = Counter(str(report.longrepr[2]).removeprefix("Skipped: ") for report in skipped)
+    for reason, count in sorted(reasons.items()):
+        terminalreporter.write_line(f"cluster tests that did not run: {count}, since {reason}")
 
 
 @pytest.fixture(scope="session")
