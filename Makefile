@@ -16,7 +16,7 @@ up: $(STAMP) ## Serve SmolLM2-135M on this machine; flags: make up ARGS="--port 
 	@exec $(BIN)/kvarn up $(ARGS)
 
 test: lint ## Run all checks and tests; some of them: make test ARGS="tests/unit -k hash"
-	$(BIN)/pytest $(ARGS)
+	@PYTEST=$(BIN)/pytest .ci/suite $(ARGS)
 
 test-cluster: $(STAMP) ## Run the cluster tests alone: on a bed of their own, or on KUBECONFIG with KVARN_TEST_IMAGES
 	$(BIN)/pytest tests/cluster $(ARGS)
