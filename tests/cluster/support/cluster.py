@@ -61,6 +61,9 @@ class Cluster:
         try:
             yield fresh
         finally:
+            kubectl("delete", "namespace", fresh, "--wait=false", "--ignore-not-found")
+            if self.bed is not None:  # nobody waits there for what still runs
+                kubectl("delete", "pods", "--all", "--force", "--grace-period=0", "--wait=false")
             kubectl("delete", "namespace", fresh, "--wait", "--timeout=180s", "--ignore-not-found")
 
     @contextmanager
