@@ -86,6 +86,8 @@ def refuses_connections(process: StackProcess) -> bool:
         httpx.get(f"http://{process.address}/health")
     except httpx.ConnectError:
         return True
+    except (httpx.ReadError, httpx.RemoteProtocolError):
+        pass  # The kernel took the connection just before the port was closed.
     return False
 
 
