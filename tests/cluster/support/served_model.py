@@ -68,14 +68,16 @@ class ServedModel:
         return self._metric(worker, METRICS_PORT, "kvarn_requests_in_flight")
 
     def workers(self) -> Sequence[Resource]:
-        """All that are left, whatever becomes of them, at one moment."""
-        return self.kubectl.list("pods", f"{MODEL_SERVICE_LABEL}={self.name},{ROLE_LABEL}")
+        """All that run or will, at one moment. An ended pod counts as gone: old kubelets may take a minute more until
+        its object is."""
+        found = self.kubectl.list("pods", f"{MODEL_SERVICE_LABEL}={self.name},{ROLE_LABEL}")
+        return [pod for pod in found if not has_ended(pod)]
 
     def pods_of(self, role: Role) -> Sequence[Resource]:
         return [pod for pod in self.workers() if role_of(pod) is role]
 
     def scale(self, role: Role, replicas: int) -> None:
-        """And wait until there are so many, all ready, and no other pod any more."""
+        """And wait until there are so many, all ready, and no other runs any more."""
         self.model.scale(role, replicas)
         self.wait_for_pods(role, replicas)
 
@@ -85,6 +87,9 @@ class ServedModel:
             return len(pods) == replicas and all(serves(pod) for pod in pods)
 
         wait_until(there, f"{replicas} {role.value} pods, all ready", PROGRESS_S, pause_s=0.25)
+
+    def delete(self, pod: str, *flags: str) -> None:
+        self.kubectl("delete", "pod", pod, "--wait=false", *flags)
 
     def change(self, spec: Mapping[str, Any]) -> None:
         self.kubectl("patch", "ms", self.name, "--type=merge", "-p", json.dumps({"spec": spec}))
@@ -110,6 +115,12 @@ def serves(pod: Resource) -> bool:
     conditions = pod["status"].get("conditions", [])
     ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
     return ready and "deletionTimestamp" not in pod["metadata"] and not drains(pod)
+
+
+def has_ended(pod: Resource) -> bool:
+    """For good: its containers are not started again."""
+    states = [each["state"] for each in pod["status"].get("containerStatuses", [])]
+    return "deletionTimestamp" in pod["metadata"] and all("terminated" in state for state in states)
 
 
 def drains(pod: Resource) -> bool:

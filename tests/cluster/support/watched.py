@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tests.cluster.support.served_model import ServedModel
 from tests.cluster.support.streams import LongStreams, problems
@@ -24,12 +24,14 @@ class Watched:
     served: ServedModel
     streams: LongStreams
     tell: Callable[[str], None]
+    changes: list[Change] = field(default_factory=list)
 
     @contextmanager
     def change(self, what: str) -> Iterator[Change]:
         """Begins when every client is amid a stream, and ends when those streams have ended."""
         first, before, began = self.streams.wait_under_way(), self.served.moved(), time.monotonic()
         change = Change()
+        self.changes.append(change)
         yield change
         seconds = time.monotonic() - began
         wait_until(lambda: all(stream.is_over for stream in first), "all streams end that the change met", 120)
