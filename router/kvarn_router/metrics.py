@@ -16,7 +16,7 @@ class RoutingMetrics:
             "kvarn_router_attempts_failed", "Generate calls that broke, by failure", ["failure"], registry=registry
         )
         self._moved = Counter(
-            "kvarn_router_streams_moved", "Answers that went to another worker after their first token", registry=registry
+            "kvarn_router_streams_moved", "Answers that another worker went on with", registry=registry
         )
         self._prompt = Counter(
             "kvarn_router_prompt_tokens", "Prompt tokens of requests that ended where they began", registry=registry
