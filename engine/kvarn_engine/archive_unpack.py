@@ -18,8 +18,12 @@ MAX_GROWTH = 20
 """Weights hardly shrink and JSON shrinks tenfold: what grows by more than this is no model."""
 
 _PIECE_BYTES = 1 << 20
-_BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, gzip.BadGzipFile, EOFError, RuntimeError)
-"""What the readers raise for bad data; RuntimeError for a zip that wants a password or an unknown method."""
+_BROKEN = (
+    tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, gzip.BadGzipFile,
+    EOFError, RuntimeError, ValueError,
+)  # fmt: skip
+"""What the readers raise for bad data; RuntimeError for a zip that wants a password or an unknown method, ValueError
+for a name that no file can have."""
 
 
 class UnsafeArchive(Exception):

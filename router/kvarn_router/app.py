@@ -195,7 +195,8 @@ def _uvicorn_config(app: App) -> uvicorn.Config:
 
 async def _stop_on_failure(failed: asyncio.Event, server: "_Server") -> None:
     await failed.wait()
-    server.ask_to_stop()
+    if not server.should_exit:  # A second word would cut off the answers that it finishes.
+        server.ask_to_stop()
 
 
 class _Server(uvicorn.Server):

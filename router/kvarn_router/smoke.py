@@ -47,13 +47,18 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """KV bytes so far, summed over the workers of a role."""
+    """KV bytes so far, by incarnation: a worker that started in between began at zero."""
 
-    sent: float
-    received: float
+    sent: Mapping[str, float]
+    received: Mapping[str, float]
 
-    def since(self, before: "HandedOver") -> "HandedOver":
-        return HandedOver(self.sent - before.sent, self.received - before.received)
+    def since(self, before: "HandedOver") -> tuple[float, float]:
+        """Sent and received."""
+        return _growth(before.sent, self.sent), _growth(before.received, self.received)
+
+
+def _growth(before: Mapping[str, float], after: Mapping[str, float]) -> float:
+    return sum(count - before.get(incarnation, 0.0) for incarnation, count in after.items())
 
 
 class SmokeFailure(Exception):
@@ -71,14 +76,13 @@ class Check:
         """A line about what was seen. Raises SmokeFailure."""
         self._wait_ready()
         model = self.settings.model or self._get("/v1/models")["data"][0]["id"]
-        workers = self._get("/debug/workers")["workers"]
-        before = self._handed_over(workers)
+        before = self._handed_over()
         answer = self._complete(model)
-        moved = self._moved(workers, before)
+        sent, received = self._moved(before)
         usage = answer["usage"]
         return (
             f"{model}: {usage['prompt_tokens']} prompt tokens, {usage['completion_tokens']} answered; "
-            f"{moved.sent:.0f} KV bytes sent by prefill, {moved.received:.0f} received by decode workers"
+            f"{sent:.0f} KV bytes sent by prefill, {received:.0f} received by decode workers"
         )
 
     def _wait_ready(self) -> None:
@@ -102,8 +106,14 @@ class Check:
         return found
 
     def _complete(self, model: str) -> dict[str, dict[str, int]]:
+        """A model that has scaled to zero is asked again until its workers are there."""
         body = {"model": model, "prompt": unique_prompt(uuid.uuid4()), "max_tokens": 16, "temperature": 0}
-        response = self.client.post("/v1/completions", json=body)
+        deadline = self.clock() + self.settings.timeout_s
+        while True:
+            response = self.client.post("/v1/completions", json=body)
+            if response.status_code != httpx.codes.SERVICE_UNAVAILABLE or self.clock() >= deadline:
+                break
+            self.sleep(_PAUSE_S)
         if response.status_code != httpx.codes.OK:
             raise SmokeFailure(f"/v1/completions answers {response.status_code}: {response.text[:500]}")
         answer: dict[str, dict[str, int]] = response.json()
@@ -111,22 +121,23 @@ class Check:
             raise SmokeFailure("the answer holds no token")
         return answer
 
-    def _moved(self, workers: Sequence[Mapping[str, str]], before: HandedOver) -> HandedOver:
+    def _moved(self, before: HandedOver) -> tuple[float, float]:
         """Workers count a hand-off when its stream is over, which is a moment after the answer."""
         deadline = self.clock() + min(15.0, self.settings.timeout_s)
         while True:
-            moved = self._handed_over(workers).since(before)
-            if moved.sent > 0 and moved.received > 0:
-                return moved
+            sent, received = self._handed_over().since(before)
+            if sent > 0 and received > 0:
+                return sent, received
             if self.clock() >= deadline:
                 raise SmokeFailure("the request was answered, but no prefill worker handed KV over to a decode worker")
             self.sleep(_PAUSE_S)
 
-    def _handed_over(self, workers: Sequence[Mapping[str, str]]) -> HandedOver:
-        return HandedOver(
-            sent=sum(self._bytes_of(worker) for worker in workers if worker["role"] == "prefill"),
-            received=sum(self._bytes_of(worker) for worker in workers if worker["role"] == "decode"),
-        )
+    def _handed_over(self) -> HandedOver:
+        workers = self._get("/debug/workers")["workers"]
+        return HandedOver(self._bytes_by_incarnation(workers, "prefill"), self._bytes_by_incarnation(workers, "decode"))
+
+    def _bytes_by_incarnation(self, workers: Sequence[Mapping[str, str]], role: str) -> dict[str, float]:
+        return {worker["incarnation"]: self._bytes_of(worker) for worker in workers if worker["role"] == role}
 
     def _bytes_of(self, worker: Mapping[str, str]) -> float:
         host = urlsplit(f"//{worker['address']}").hostname or ""

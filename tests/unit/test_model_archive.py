@@ -24,6 +24,7 @@ def tar_of(files: Mapping[str, bytes], mode: str = "w:gz", links: Mapping[str, s
     with tarfile.open(fileobj=packed, mode=mode) as tar:  # type: ignore[call-overload]
         for name, content in files.items():
             entry = tarfile.TarInfo(name)
+            entry.pax_headers = {"path": name} if "\0" in name else {}
             entry.size = len(content)
             tar.addfile(entry, io.BytesIO(content))
         for name, target in (links or {}).items():
@@ -124,6 +125,7 @@ def test_what_grows_too_much_is_refused(server: FileServer) -> None:
         (NAME, b"no archive", "cannot be unpacked"),
         ("/m.zip", b"no archive", "cannot be unpacked"),
         (NAME, tar_of({**MODEL, "model.safetensors": bytes(range(256)) * 9}, "w")[:2700], "cannot be unpacked"),
+        (NAME, tar_of({**MODEL, "m\0/config.json": b"{}"}), "cannot be unpacked"),
         (NAME, tar_of({"tokenizer.json": b"{}"}), "no config.json"),
         (NAME, tar_of({"a/config.json": b"{}", "b/config.json": b"{}"}), "several models"),
         ("/m.zip", zip_of({"config.json": b"{}", "./config.json": b"{}"}), "one name twice"),

@@ -8,8 +8,8 @@ import pytest
 from kvarn_router.smoke import HANDOFF_BYTES, Check, SmokeFailure, SmokeSettings, main
 
 WORKERS = [
-    {"worker_id": "p", "role": "prefill", "address": "10.0.0.1:7000"},
-    {"worker_id": "d", "role": "decode", "address": "[fd00::2]:7000"},
+    {"worker_id": "p", "incarnation": "p1", "role": "prefill", "address": "10.0.0.1:7000"},
+    {"worker_id": "d", "incarnation": "d1", "role": "decode", "address": "[fd00::2]:7000"},
 ]
 
 
@@ -23,6 +23,8 @@ class FakeStack:
     handed_over: float = 4096.0
     metrics_status: int = 200
     bytes_so_far: float = 100.0
+    at_zero: int = 0
+    """So many completions are refused, and no worker is there before."""
     requests: list[httpx.Request] = field(default_factory=list)
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
@@ -34,11 +36,14 @@ class FakeStack:
         if path == "/ready":
             self.ready_after -= 1
             return httpx.Response(503 if self.ready_after >= 0 else 200)
+        if path == "/v1/completions" and self.at_zero:
+            self.at_zero -= 1
+            return httpx.Response(503)
         if path == "/v1/completions":
             self.bytes_so_far += self.handed_over
             usage = {"prompt_tokens": 300, "completion_tokens": self.tokens}
             return httpx.Response(self.answer, json={"usage": usage, "error": "why"})
-        pages = {"/v1/models": {"data": [{"id": "m"}]}, "/debug/workers": {"workers": WORKERS}}
+        pages = {"/v1/models": {"data": [{"id": "m"}]}, "/debug/workers": {"workers": [] if self.at_zero else WORKERS}}
         return httpx.Response(200, json=pages[path])
 
     def check(self, model: str = "") -> Check:
@@ -61,6 +66,27 @@ def test_passes_when_kv_was_handed_over() -> None:
     )
     assert len(stack.asked("/ready")) == 4
     assert set(stack.asked("/metrics")) == {"http://10.0.0.1:7001/metrics", "http://[fd00::2]:7001/metrics"}
+
+
+def test_waits_for_a_model_that_has_scaled_to_zero() -> None:
+    stack = FakeStack(at_zero=3, bytes_so_far=0.0)
+    assert "4096 KV bytes sent by prefill, 4096 received" in stack.check().run()
+    assert len(stack.asked("/v1/completions")) == 4
+
+
+def test_a_worker_that_started_in_between_counts_from_zero() -> None:
+    before: list[httpx.Request] = []
+
+    class Restarted(FakeStack):
+        def __call__(self, request: httpx.Request) -> httpx.Response:
+            if request.url.path == "/debug/workers":
+                before.append(request)
+                workers = [{**worker, "incarnation": f"{worker['incarnation']}-{len(before)}"} for worker in WORKERS]
+                return httpx.Response(200, json={"workers": workers})
+            return super().__call__(request)
+
+    stack = Restarted(bytes_so_far=0.0, handed_over=8.0)
+    assert "8 KV bytes sent by prefill, 8 received" in stack.check().run()
 
 
 def test_prompts_differ_from_the_first_character_on() -> None:
