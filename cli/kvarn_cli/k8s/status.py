@@ -85,6 +85,8 @@ def _trouble(seen: Topology) -> Iterator[Text]:
 def _worth_telling(condition: Condition) -> bool:
     if condition.type in _GOOD_WHEN_TRUE:
         return condition.status == "False"
+    if condition.reason == "RolloutBlocked":
+        return True
     if condition.type in ("Progressing", "Draining", *_BAD_WHEN_TRUE):
         return condition.status == "True"
     return False

@@ -52,6 +52,14 @@ def test_what_is_wrong_is_told_with_its_reason() -> None:
     assert "SLOMet" not in text
 
 
+def test_a_rollout_that_cannot_go_on_is_told() -> None:
+    cluster = healthy()
+    blocked = {"type": "Progressing", "status": "False", "reason": "RolloutBlocked", "message": "no node for p-1"}
+    pools = [pool("prefill"), pool("decode")]
+    cluster.pool_list = [{**item, "status": {**item["status"], "conditions": [blocked]}} for item in pools]
+    assert "smollm2-decode: Progressing=False RolloutBlocked: no node for p-1" in shown(cluster)[1]
+
+
 def test_a_draining_pod_says_for_how_long_and_why() -> None:
     cluster = healthy()
     cluster.annotate("d-0", {"kvarn.dev/draining": "2026-12-01T12:00:00Z", "kvarn.dev/drain-reason": "ScaleDown"})
