@@ -60,9 +60,11 @@ def test_router_hears_of_its_model_and_its_workers(helm: Helm) -> None:
 
 @pytest.mark.parametrize(("least", "ready"), [(0, True), (1, False)])
 def test_router_takes_requests_for_pools_that_scale_to_zero(helm: Helm, least: int, ready: bool) -> None:
-    """Else its Service would lead nowhere, and nothing would ever wake them."""
+    """Else its Service would lead nowhere, and nothing would ever wake them. They need time to load."""
     bodies = helm.template("--set", f"models.smollm2.spec.decode.scaling.min={least}")
-    assert only(tuple(bodies), "kvarn_router").workers.ready_without_workers is ready
+    settings = only(tuple(bodies), "kvarn_router")
+    assert settings.workers.ready_without_workers is ready
+    assert settings.routing.hold_s == (120 if ready else 30)
 
 
 def test_router_mounts_what_it_reads(helm: Helm) -> None:

@@ -16,6 +16,8 @@
 - --workers-port-name=grpc
 {{- if include "kvarn.scalesToZero" . }}
 - --ready-without-workers
+{{- /* Workers have to load the model first. */}}
+- --hold-s=120
 {{- end }}
 - --shutdown-delay-s={{ include "kvarn.number" $settings.shutdown.delaySeconds }}
 - --shutdown-timeout-s={{ include "kvarn.number" $settings.shutdown.timeoutSeconds }}
