@@ -10,6 +10,7 @@ import httpx
 import pytest
 from tokenizers import Tokenizer
 
+from tests.support.file_server import file_server
 from tests.support.process import StackProcess, wait_until
 from tests.support.scripted_api import write_tiny_tokenizer
 from tests.support.stack import Stack, StackSpec, running_stack
@@ -160,3 +161,20 @@ def test_unknown_model_ends_with_status_1(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert "config.json" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_sigterm_ends_a_router_that_still_fetches_its_tokenizer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KVARN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("no_proxy", "*")
+    with file_server() as files:
+        files.held.add("/model.tar.gz")
+        reference = f"{files.url}/model.tar.gz#sha256={'0' * 64}"
+        command = [sys.executable, "-m", "kvarn_router", "--port=0", "--workers=127.0.0.1:1", f"--model={reference}"]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        wait_until(lambda: files.requests == ["/model.tar.gz"], "the archive is asked for")
+        process.terminate()
+        _, log = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "stopped while loading" in log
