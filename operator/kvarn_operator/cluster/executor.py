@@ -1,7 +1,8 @@
 """Carries out what a reconcile asked for, in order. What the server answers goes into the mirror at once.
 
-Leadership is asked before every call. The first failure stops what acts; what only reports (status, Events) still goes
-out unless the server is out of reach, so that a refusal can be seen. Owned by the controller, for one model at a time.
+Leadership is asked before every call. A failure that may come from an old picture stops what acts; what only reports
+(status, Events) still goes out unless the server is out of reach. A refusal stops only what depends on it: a quota must
+hold neither another pool back nor the drains that will make room. Owned by the controller, for one model at a time.
 """
 
 import logging
@@ -70,9 +71,11 @@ class Executor:
         """Whether anything but Events was written. Raises the first ClusterError."""
         self._refused.pop(key, None)  # told anew by the creations of this plan
         first: ClusterError | None = None
-        wrote = False
+        wrote, stale = False, False
         for action in plan.actions:
-            if first is not None and not self._goes_on(key, first, action):
+            if stale and not isinstance(action, WriteStatus | EmitEvent):
+                continue
+            if isinstance(action, CreatePod) and _pool_of(action.body) in self.refused(key):
                 continue
             try:
                 await self._carry_out(key, action)
@@ -81,6 +84,7 @@ class Executor:
                 raise
             except ClusterError as error:
                 first = first or error
+                stale = stale or not isinstance(error, Refused)
         if first is not None:
             raise first
         return wrote
@@ -180,12 +184,6 @@ class Executor:
         about = self._mirror.find(key, kind_named(action.kind), action.name)
         if about is not None:
             await self._recorder.record(about, Notice(action.reason, action.message, action.warning))
-
-    def _goes_on(self, key: ServiceKey, failure: ClusterError, action: Action) -> bool:
-        """After a refused pod the other pool still gets its own: one quota must not starve both for ever."""
-        if isinstance(action, CreatePod) and isinstance(failure, Refused):
-            return _pool_of(action.body) not in self.refused(key)
-        return isinstance(action, WriteStatus | EmitEvent)
 
 
 def _pool_of(pod: Body) -> PoolName:

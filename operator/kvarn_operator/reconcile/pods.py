@@ -6,7 +6,7 @@ Called by `service` with the numbers that `rolling` found. Cordon -> drain -> de
 goes when nothing is in flight or its time is over, and comes back if it is needed before that.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kvarn_operator.objects.pod import build_pod
@@ -19,6 +19,7 @@ from kvarn_operator.resources.model_service import ModelService
 from kvarn_operator.resources.names import pod_name
 from kvarn_operator.resources.worker_pool import WorkerPod
 from kvarn_operator.scaling.observation import PodPhase
+from kvarn_operator.scaling.spec import PoolName
 
 SETTLE_S = 2.0
 """A reading says nothing about a drain until routers have heard of it through their watch.
@@ -32,6 +33,9 @@ class Context:
     service: ModelService
     readings: Readings
     defaults: OperatorDefaults
+    refused: Mapping[PoolName, str]
+    """Pools of which the API server takes no pod now."""
+
     now: float
 
 
@@ -82,13 +86,14 @@ def _may_go(pod: WorkerPod, view: PoolView, context: Context) -> bool:
     settled = pod.draining_since > context.now or (reading and reading.metrics.at >= pod.draining_since + SETTLE_S)
     if reading is None or reading.in_flight > 0 or not settled:
         return False
-    return pod.drain_reason in OPERATOR_DRAINS or _is_replaced(view.pods.active, view.desired)
+    return pod.drain_reason in OPERATOR_DRAINS or _is_replaced(view, context)
 
 
-def _is_replaced(active: Sequence[WorkerPod], desired: int) -> bool:
-    """What a user drains waits for its replacement, unless that one may be waiting for this pod's place."""
-    ready = sum(pod.ready for pod in active)
-    return ready >= desired or any(pod.phase is PodPhase.UNSCHEDULABLE for pod in active)
+def _is_replaced(view: PoolView, context: Context) -> bool:
+    """What a user drains waits for its replacement, unless that one may be waiting for this pod's place: on a node, or
+    in a quota."""
+    placeless = any(pod.phase is PodPhase.UNSCHEDULABLE for pod in view.pods.active)
+    return len(view.pods.ready) >= view.desired or placeless or view.resource.name in context.refused
 
 
 def _is_overdue(pod: WorkerPod, view: PoolView, now: float) -> bool:

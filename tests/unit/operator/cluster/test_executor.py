@@ -241,6 +241,35 @@ async def test_one_refused_pool_does_not_starve_the_other_and_the_reason_is_kept
         assert at.executor.refused(KEY) == {}
 
 
+async def test_a_refused_pod_holds_no_drain_back() -> None:
+    """Or else a quota that is used up would never be freed."""
+    async with bench() as at:
+        await at.do(CreatePod(at.body("p-0")), CreatePod(at.body("p-1")))
+        at.cluster.faults.append(Fault("create", "pods", 403))
+        uids = {name: at.pod(name)["metadata"]["uid"] for name in ("p-0", "p-1")}
+        with pytest.raises(Refused):
+            await at.do(
+                CreatePod(at.body("p-2")),
+                DeletePod(PodName("p-0"), uids["p-0"]),
+                Cordon(PodName("p-1"), uids["p-1"], "2026-12-01T04:00:00Z", "Rollout"),
+            )
+        assert at.seen() == ["p-1"]
+        assert "kvarn.dev/draining" in at.pod("p-1")["metadata"]["annotations"]
+
+
+async def test_after_a_refusal_a_conflict_still_stops_acting() -> None:
+    async with bench() as at:
+        await at.do(CreatePod(at.body("p-0")))
+        at.cluster.faults.append(Fault("create", "pods", 403))
+        with pytest.raises(Refused):
+            await at.do(
+                CreatePod(at.body("p-1")),
+                Cordon(PodName("p-0"), "an-older-uid", "now", "ScaleDown"),
+                DeletePod(PodName("p-0"), at.pod("p-0")["metadata"]["uid"]),
+            )
+        assert at.seen() == ["p-0"]
+
+
 async def test_an_event_that_cannot_be_written_fails_nothing() -> None:
     async with bench() as at:
         at.cluster.faults.append(Fault("create", "events", 500))

@@ -225,6 +225,16 @@ def test_what_a_user_drains_makes_room_for_a_replacement_that_finds_no_node() ->
     assert len(cluster.serving(DECODE)) == 1
 
 
+def test_what_a_user_drains_makes_room_in_a_quota_that_is_used_up() -> None:
+    cluster = serving(decode=2)
+    drained = cluster.serving(DECODE)[0]
+    cluster.drain(drained)
+    cluster.advance(10)
+    cluster.refused = {DECODE: "exceeded quota: gpus"}
+    plan = reconcile(cluster.observe(), cluster.now)
+    assert [action.pod for action in plan.actions if isinstance(action, DeletePod)] == [drained]
+
+
 def test_what_a_user_drains_is_never_taken_back() -> None:
     cluster = serving(decode=2)
     cluster.pace = Pace(drain_s=lambda: 1000.0)
