@@ -22,7 +22,7 @@ from kvarn_operator.cluster.errors import (
 )
 from kvarn_operator.cluster.event_recorder import EventRecorder, Notice
 from kvarn_operator.cluster.kinds import POD, WORKER_POOL, Kind, kind_named, kind_of
-from kvarn_operator.cluster.mirror import Mirror, Resource, ServiceKey, Source
+from kvarn_operator.cluster.mirror import Mirror, Resource, ServiceKey, Source, service_key
 from kvarn_operator.reconcile.actions import (
     Action,
     Apply,
@@ -40,6 +40,7 @@ from kvarn_operator.resources.labels import (
     APPLY_MANAGER,
     DRAIN_REASON_ANNOTATION,
     DRAINING_ANNOTATION,
+    MODEL_SERVICE_LABEL,
     POOL_LABEL,
     SEEDED_REPLICAS_ANNOTATION,
     STATUS_MANAGER,
@@ -48,6 +49,8 @@ from kvarn_operator.resources.labels import (
 from kvarn_operator.scaling.spec import PoolName
 
 logger = logging.getLogger("kvarn.operator.executor")
+
+_OUR_LABELS = (MODEL_SERVICE_LABEL, POOL_LABEL)
 
 
 class Meter(Protocol):
@@ -129,23 +132,26 @@ class Executor:
 
     async def _create(self, key: ServiceKey, body: Body) -> None:
         try:
-            created = await self._api.create(POD, key.namespace, body, APPLY_MANAGER)
-        except AlreadyExists:
-            created = await self._existing(key, body)
+            created = await self._created(key, body)
         except Refused as error:
             await self._refuse(key, _pool_of(body), str(error))
             raise
         self._take_over(POD, created)
 
-    async def _existing(self, key: ServiceKey, body: Body) -> Resource:
-        """A repeated creation is done already, unless the name is somebody else's. Raises Refused then."""
-        name = body["metadata"]["name"]
-        found: Resource = await self._api.get(POD, key.namespace, name)
-        wanted = {owner["uid"] for owner in body["metadata"]["ownerReferences"]}
-        owners = {owner["uid"] for owner in found["metadata"].get("ownerReferences") or ()}
-        if not wanted & owners:
-            raise Conflict(f"pod {name} exists and is not owned by the pool that needs this name")
-        return found
+    async def _created(self, key: ServiceKey, body: Body) -> Resource:
+        """A repeated creation is done already. Raises Refused when the name is somebody else's."""
+        try:
+            created: Resource = await self._api.create(POD, key.namespace, body, APPLY_MANAGER)
+            return created
+        except AlreadyExists:
+            found: Resource = await self._api.get(POD, key.namespace, body["metadata"]["name"])
+        if _is_the_pod(found, body):
+            return found
+        name = found["metadata"]["name"]
+        if service_key(POD, found) == key:
+            self._take_over(POD, found)  # seen, its name is taken: the next reconcile chooses another one
+            raise Conflict(f"pod {name} exists and is no pod of its pool")
+        raise Refused(f"pod {name} exists and is none of the operator's: delete it, or the pool lacks a pod")
 
     async def _refuse(self, key: ServiceKey, pool: PoolName, why: str) -> None:
         self._refused.setdefault(key, {})[pool] = why
@@ -184,6 +190,15 @@ class Executor:
         about = self._mirror.find(key, kind_named(action.kind), action.name)
         if about is not None:
             await self._recorder.record(about, Notice(action.reason, action.message, action.warning))
+
+
+def _is_the_pod(found: Resource, wanted: Body) -> bool:
+    """Of the same pool, and not one that somebody took out of it by a label."""
+    uids = [{owner["uid"] for owner in pod["metadata"].get("ownerReferences") or ()} for pod in (found, wanted)]
+    labels = found["metadata"].get("labels") or {}
+    return bool(uids[0] & uids[1]) and all(
+        labels.get(name) == wanted["metadata"]["labels"][name] for name in _OUR_LABELS
+    )
 
 
 def _pool_of(pod: Body) -> PoolName:

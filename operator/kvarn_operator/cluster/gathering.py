@@ -11,7 +11,7 @@ from kvarn_operator.resources.labels import COMPONENT_LABEL, POOL_LABEL
 from kvarn_operator.resources.model_service import ModelService
 from kvarn_operator.resources.parsing import parse_model_service, parse_pod, parse_worker_pool
 from kvarn_operator.resources.worker_pool import WorkerPool
-from kvarn_operator.scaling.spec import PoolName
+from kvarn_operator.scaling.spec import PodName, PoolName
 
 logger = logging.getLogger("kvarn.operator.gathering")
 
@@ -42,17 +42,19 @@ def gather(objects: ServiceObjects, readings: Readings, defaults: OperatorDefaul
     alive = [each for each in objects.services if "deletionTimestamp" not in each["metadata"]]
     resource = alive[0] if alive else {}
     pools = tuple(_parsed(objects.pools, parse_worker_pool))
+    pods = tuple(_parsed((pod for pod in objects.pods if is_own_worker(pod)), parse_pod))
     return Observed(
         namespace=objects.namespace,
         name=_name(objects, resource, pools),
         service=_service(resource),
         resource=resource,
         pools=pools,
-        pods=tuple(_parsed((pod for pod in objects.pods if is_own_worker(pod)), parse_pod)),
+        pods=pods,
         budgets=objects.budgets,
         readings=readings,
         defaults=defaults,
         refused=objects.refused,
+        taken=frozenset(PodName(pod["metadata"]["name"]) for pod in objects.pods) - {pod.name for pod in pods},
     )
 
 

@@ -68,3 +68,6 @@ class Observed:
 
     refused: Mapping[PoolName, str] = field(default_factory=dict)
     """Why the API server last refused a pod of this pool: quota, policy, validation. Empty for pods that it takes."""
+
+    taken: frozenset[PodName] = frozenset()
+    """Names of pods that carry the model's label and are no pool's, such as one that somebody took out by a label."""

@@ -6,12 +6,12 @@ Called by `service` with the numbers that `rolling` found. Cordon -> drain -> de
 goes when nothing is in flight or its time is over, and comes back if it is needed before that.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from kvarn_operator.objects.pod import build_pod
 from kvarn_operator.reconcile.actions import Action, Cordon, CreatePod, DeletePod, EmitEvent, Uncordon
-from kvarn_operator.reconcile.observed import OperatorDefaults, Readings
+from kvarn_operator.reconcile.observed import Observed, Readings
 from kvarn_operator.reconcile.pool_view import OPERATOR_DRAINS, PoolView, in_flight, serves_nothing
 from kvarn_operator.reconcile.rolling import PoolChange, Victim
 from kvarn_operator.reconcile.timestamps import rfc3339
@@ -19,7 +19,7 @@ from kvarn_operator.resources.model_service import ModelService
 from kvarn_operator.resources.names import pod_name
 from kvarn_operator.resources.worker_pool import WorkerPod
 from kvarn_operator.scaling.observation import PodPhase
-from kvarn_operator.scaling.spec import PoolName
+from kvarn_operator.scaling.spec import PodName
 
 SETTLE_S = 2.0
 """A reading says nothing about a drain until routers have heard of it through their watch.
@@ -31,12 +31,12 @@ A drain that a user's clock puts into the future has been going on for an unknow
 @dataclass(frozen=True, slots=True)
 class Context:
     service: ModelService
-    readings: Readings
-    defaults: OperatorDefaults
-    refused: Mapping[PoolName, str]
-    """Pools of which the API server takes no pod now."""
-
+    observed: Observed
     now: float
+
+    @property
+    def readings(self) -> Readings:
+        return self.observed.readings
 
 
 def pod_actions(view: PoolView, change: PoolChange, context: Context) -> Iterator[Action]:
@@ -44,17 +44,17 @@ def pod_actions(view: PoolView, change: PoolChange, context: Context) -> Iterato
     for victim in change.victims:
         yield from _retired(victim, view, context)
     yield from (Uncordon(pod.name, pod.uid) for pod in change.returning)
-    for index in _free_indices(view, change.create):
-        yield CreatePod(build_pod(context.service, view.resource, index, context.defaults))
+    for index in _free_indices(view, change.create, context.observed.taken):
+        yield CreatePod(build_pod(context.service, view.resource, index, context.observed.defaults))
     for pod in view.pods.draining:
         if pod not in change.returning and _may_go(pod, view, context):
             yield from _overdue_event(pod, view, context)
             yield DeletePod(pod.name, pod.uid)
 
 
-def _free_indices(view: PoolView, count: int) -> Iterator[int]:
+def _free_indices(view: PoolView, count: int, taken_by_others: Collection[PodName]) -> Iterator[int]:
     """The lowest, so that a creation that is not seen yet is asked for again under the same name."""
-    taken = {pod.name for pod in view.pods.all}
+    taken = {*taken_by_others, *(pod.name for pod in view.pods.all)}
     index = 0
     while count > 0:
         if pod_name(view.resource.name, view.revision, index) not in taken:
@@ -93,7 +93,7 @@ def _is_replaced(view: PoolView, context: Context) -> bool:
     """What a user drains waits for its replacement, unless that one may be waiting for this pod's place: on a node, or
     in a quota."""
     placeless = any(pod.phase is PodPhase.UNSCHEDULABLE for pod in view.pods.active)
-    return len(view.pods.ready) >= view.desired or placeless or view.resource.name in context.refused
+    return len(view.pods.ready) >= view.desired or placeless or view.resource.name in context.observed.refused
 
 
 def _is_overdue(pod: WorkerPod, view: PoolView, now: float) -> bool:

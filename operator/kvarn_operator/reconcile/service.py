@@ -44,7 +44,7 @@ def reconcile(observed: Observed, now: float) -> Plan:
     live = live_pools(service, observed, now)
     outcomes = decide(scaling, live, observed.readings, now)
     pictures = _pictures(service, observed, live, outcomes)
-    context = Context(service, observed.readings, observed.defaults, observed.refused, now)
+    context = Context(service, observed, now)
     actions = [
         *pool_objects(service, observed, live),
         *_planned_replicas(live, outcomes),

@@ -107,11 +107,22 @@ async def test_a_created_pod_is_seen_at_once_and_a_repeat_is_done_already() -> N
         assert at.meter.actions == [("CreatePod", True)] * 2
 
 
-async def test_a_pod_of_somebody_else_under_the_name_is_a_conflict() -> None:
+async def test_a_name_that_is_a_strangers_is_told_as_a_refusal() -> None:
     async with bench() as at:
         at.cluster.store.create(api_server.POD, NS, {"metadata": {"name": "p-0"}, "spec": {}})
-        with pytest.raises(Conflict, match="not owned by the pool"):
+        with pytest.raises(Refused, match="none of the operator's"):
             await at.do(CreatePod(at.body("p-0")))
+        assert "p-0 exists" in at.executor.refused(KEY)[POOL_NAME]
+
+
+async def test_a_pod_that_was_taken_out_of_its_pool_is_seen_so_that_its_name_counts_as_taken() -> None:
+    async with bench() as at:
+        taken_out = at.body("p-0", pool="debug")
+        at.cluster.store.create(api_server.POD, NS, taken_out)
+        with pytest.raises(Conflict, match="no pod of its pool"):
+            await at.do(CreatePod(at.body("p-0")))
+        assert at.seen() == ["p-0"]
+        assert at.executor.refused(KEY) == {}
 
 
 async def test_cordon_and_uncordon() -> None:

@@ -94,6 +94,7 @@ def test_pools_without_their_model_carry_its_name() -> None:
 def test_pods_of_others_are_left_alone(stranger: dict[str, Any]) -> None:
     seen = gather(objects(services=(service(),), pods=(pod("own"), stranger)), NO_READINGS, DEFAULTS)
     assert [each.name for each in seen.pods] == ["own"]
+    assert seen.taken == {stranger["metadata"]["name"]}
 
 
 def test_what_cannot_be_read_is_left_out_and_does_not_hide_the_rest() -> None:
