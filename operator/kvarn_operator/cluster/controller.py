@@ -52,5 +52,6 @@ class Controller:
             pods=self._mirror.of(key, POD),
             budgets=self._mirror.of(key, budget_kind(self._defaults.budget_api)),
             refused=self._executor.refused(key),
+            refused_object=self._executor.refused_object(key),
         )
         return gather(objects, self._readings.readings(key), self._defaults)

@@ -7,6 +7,7 @@ hold neither another pool back nor the drains that will make room. Owned by the 
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from kvarn_operator.cluster.api import Api
@@ -57,6 +58,14 @@ class Meter(Protocol):
     def acted(self, action: str, succeeded: bool) -> None: ...
 
 
+@dataclass(slots=True)
+class _Refusals:
+    """Of one model, in the last plan."""
+
+    pods: dict[PoolName, str] = field(default_factory=dict)
+    object: str = ""
+
+
 class Executor:
     def __init__(self, api: Api, mirror: Mirror, recorder: EventRecorder, leadership: Leadership, meter: Meter) -> None:
         self._api = api
@@ -64,15 +73,19 @@ class Executor:
         self._recorder = recorder
         self._leadership = leadership
         self._meter = meter
-        self._refused: dict[ServiceKey, dict[PoolName, str]] = {}
+        self._refusals: dict[ServiceKey, _Refusals] = {}
 
     def refused(self, key: ServiceKey) -> Mapping[PoolName, str]:
         """Why pods of these pools were refused the last time."""
-        return dict(self._refused.get(key, {}))
+        return dict(self._refusals[key].pods) if key in self._refusals else {}
+
+    def refused_object(self, key: ServiceKey) -> str:
+        """Why a pool or a budget was refused the last time."""
+        return self._refusals[key].object if key in self._refusals else ""
 
     async def carry_out(self, key: ServiceKey, plan: Plan) -> bool:
         """Whether anything but Events was written. Raises the first ClusterError."""
-        self._refused.pop(key, None)  # told anew by the creations of this plan
+        self._refusals.pop(key, None)  # told anew by the actions of this plan
         first: ClusterError | None = None
         wrote, stale = False, False
         for action in plan.actions:
@@ -88,6 +101,8 @@ class Executor:
             except ClusterError as error:
                 first = first or error
                 stale = stale or not isinstance(error, Refused)
+                if isinstance(error, Refused):
+                    self._remember(key, action, str(error))
         if first is not None:
             raise first
         return wrote
@@ -113,7 +128,7 @@ class Executor:
                 body = replicas_body(key.namespace, self._mirror.find(key, WORKER_POOL, action.pool), action)
                 self._take_over(WORKER_POOL, await self._api.apply(WORKER_POOL, body, action.manager))
             case CreatePod():
-                await self._create(key, action.body)
+                self._take_over(POD, await self._created(key, action.body))
             case Cordon():
                 marks = {DRAINING_ANNOTATION: action.since, DRAIN_REASON_ANNOTATION: action.reason}
                 await self._annotate(key, action.pod, action.uid, marks)
@@ -130,14 +145,6 @@ class Executor:
     def _take_over(self, kind: Kind, written: Resource) -> None:
         self._mirror.put(kind, written, Source.OWN_WRITE)
 
-    async def _create(self, key: ServiceKey, body: Body) -> None:
-        try:
-            created = await self._created(key, body)
-        except Refused as error:
-            await self._refuse(key, _pool_of(body), str(error))
-            raise
-        self._take_over(POD, created)
-
     async def _created(self, key: ServiceKey, body: Body) -> Resource:
         """A repeated creation is done already. Raises Refused when the name is somebody else's."""
         try:
@@ -153,10 +160,16 @@ class Executor:
             raise Conflict(f"pod {name} exists and is no pod of its pool")
         raise Refused(f"pod {name} exists and is none of the operator's: delete it, or the pool lacks a pod")
 
-    async def _refuse(self, key: ServiceKey, pool: PoolName, why: str) -> None:
-        self._refused.setdefault(key, {})[pool] = why
-        if (about := self._mirror.find(key, WORKER_POOL, pool)) is not None:
-            await self._recorder.record(about, Notice("PodRefused", why, warning=True))
+    def _remember(self, key: ServiceKey, action: Action, why: str) -> None:
+        """Pods of a pool whose number was refused wait too."""
+        refusals = self._refusals.setdefault(key, _Refusals())
+        match action:
+            case CreatePod():
+                refusals.pods[_pool_of(action.body)] = why
+            case SetReplicas():
+                refusals.pods[action.pool] = why
+            case Apply():
+                refusals.object = refusals.object or why
 
     async def _annotate(self, key: ServiceKey, pod: str, uid: str, marks: Mapping[str, str | None]) -> None:
         body = {"metadata": {"uid": uid, "annotations": dict(marks)}}

@@ -36,6 +36,7 @@ class ServiceObjects:
     pods: tuple[Resource, ...] = ()
     budgets: tuple[Resource, ...] = ()
     refused: Mapping[PoolName, str] = field(default_factory=dict)
+    refused_object: str = ""
 
 
 def gather(objects: ServiceObjects, readings: Readings, defaults: OperatorDefaults) -> Observed:
@@ -54,6 +55,7 @@ def gather(objects: ServiceObjects, readings: Readings, defaults: OperatorDefaul
         readings=readings,
         defaults=defaults,
         refused=objects.refused,
+        refused_object=objects.refused_object,
         taken=frozenset(PodName(pod["metadata"]["name"]) for pod in objects.pods) - {pod.name for pod in pods},
     )
 

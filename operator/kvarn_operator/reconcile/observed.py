@@ -69,5 +69,9 @@ class Observed:
     refused: Mapping[PoolName, str] = field(default_factory=dict)
     """Why the API server last refused a pod of this pool: quota, policy, validation. Empty for pods that it takes."""
 
+    refused_object: str = ""
+    """Why the API server last refused a pool or a budget: a CRD that is older than the operator, policy, a right that
+    is missing. Empty when it refused none."""
+
     taken: frozenset[PodName] = frozenset()
     """Names of pods that carry the model's label and are no pool's, such as one that somebody took out by a label."""

@@ -12,6 +12,7 @@ Status = Mapping[str, Any]
 
 _WARNINGS = frozenset({
     ("Accepted", "False", "InvalidSpec"), ("Accepted", "False", "NoModelService"),
+    ("Accepted", "False", "ObjectRefused"),
     ("CapacityAvailable", "False", "Unschedulable"), ("CapacityAvailable", "False", "PodsRefused"),
     ("Ready", "False", "ImageProblem"), ("Ready", "False", "WorkerCrashing"), ("Ready", "False", "PairingMismatch"),
     ("Ready", "False", "ConfigurationProblem"),

@@ -102,7 +102,7 @@ def _statuses(
             yield from pool_reports(name, before, after)
             yield WriteStatus("WorkerPool", name, after)
     before = service.status or {}
-    after = service_status(service, pictures, observed.readings.demand, now)
+    after = service_status(service, pictures, observed, now)
     if status_differs(before, after):
         yield from warnings("ModelService", service.name, before, after)
         yield WriteStatus("ModelService", service.name, after)

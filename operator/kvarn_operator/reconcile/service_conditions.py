@@ -5,6 +5,7 @@ Pure; used by `service_status`.
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from kvarn_operator.reconcile.observed import Observed
 from kvarn_operator.reconcile.pool_conditions import PoolPicture, pool_conditions, reconciling
 from kvarn_operator.resources.conditions import Condition, ConditionType, Truth
 from kvarn_operator.resources.model_service import Objective
@@ -23,17 +24,24 @@ _WORST_FIRST = {
 
 
 def service_conditions(
-    pictures: Sequence[PoolPicture], objective: Objective, demand: Demand | None, now: float
+    pictures: Sequence[PoolPicture], objective: Objective, observed: Observed, now: float
 ) -> tuple[Condition, ...]:
     by_pool = {picture.view.resource.name: pool_conditions(picture, now) for picture in pictures}
     paired = _paired(pictures)
-    conditions = [Condition(ConditionType.ACCEPTED, Truth.TRUE, "Valid", "the spec can be carried out")]
+    conditions = [_accepted(observed.refused_object)]
     conditions += [_together(kind, by_pool) for kind in _WORST_FIRST]
-    conditions += [paired, _ready(pictures, by_pool, paired), _slo_met(objective, demand)]
+    conditions += [paired, _ready(pictures, by_pool, paired), _slo_met(objective, observed.readings.demand)]
     if len(pictures) < len(Role):
         conditions.append(Condition(ConditionType.RECONCILING, Truth.TRUE, "CreatingPools", "the pools are being made"))
         return tuple(conditions)
     return (*conditions, *reconciling(conditions))
+
+
+def _accepted(refused_object: str) -> Condition:
+    kind = ConditionType.ACCEPTED
+    if refused_object:
+        return Condition(kind, Truth.FALSE, "ObjectRefused", refused_object)
+    return Condition(kind, Truth.TRUE, "Valid", "the spec can be carried out")
 
 
 def _together(kind: ConditionType, by_pool: Mapping[PoolName, tuple[Condition, ...]]) -> Condition:

@@ -3,20 +3,20 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kvarn_operator.reconcile.observed import Observed
 from kvarn_operator.reconcile.pool_conditions import PoolPicture
 from kvarn_operator.reconcile.service_conditions import service_conditions
 from kvarn_operator.reconcile.timestamps import rfc3339
 from kvarn_operator.resources.conditions import Condition, ConditionType, Truth, conditions_json
 from kvarn_operator.resources.errors import InvalidResource
 from kvarn_operator.resources.model_service import Model, ModelService
-from kvarn_operator.scaling.observation import Demand
 
 Status = Mapping[str, Any]
 
 
-def service_status(service: ModelService, pictures: Sequence[PoolPicture], demand: Demand | None, now: float) -> Status:
+def service_status(service: ModelService, pictures: Sequence[PoolPicture], observed: Observed, now: float) -> Status:
     before = service.status or {}
-    conditions = service_conditions(pictures, service.spec.objective, demand, now)
+    conditions = service_conditions(pictures, service.spec.objective, observed, now)
     return {
         "observedGeneration": service.generation,
         "conditions": conditions_json(conditions, before.get("conditions") or (), service.generation, rfc3339(now)),

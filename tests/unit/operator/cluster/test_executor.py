@@ -245,8 +245,6 @@ async def test_one_refused_pool_does_not_starve_the_other_and_the_reason_is_kept
         assert at.cluster.calls["create", "pods"] == 2
         assert at.seen() == ["q-0"]
         assert "exceeded quota" in at.executor.refused(KEY)[POOL_NAME]
-        (event,) = at.cluster.store.list(api_server.EVENT, NS)
-        assert (event["reason"], event["regarding"]["name"]) == ("PodRefused", POOL_NAME)
         at.cluster.store.on_create = None
         assert await at.do(*refused)
         assert at.executor.refused(KEY) == {}
@@ -266,6 +264,28 @@ async def test_a_refused_pod_holds_no_drain_back() -> None:
             )
         assert at.seen() == ["p-1"]
         assert "kvarn.dev/draining" in at.pod("p-1")["metadata"]["annotations"]
+
+
+async def test_a_refused_pool_is_remembered_and_holds_nothing_else_back() -> None:
+    async with bench() as at:
+        at.cluster.faults.append(Fault("apply", "workerpools", 422))
+        metadata = {"namespace": NS, "name": POOL_NAME}
+        body = {"apiVersion": "kvarn.dev/v1alpha1", "kind": "WorkerPool", "metadata": metadata, "spec": {"neu": 1}}
+        with pytest.raises(Refused):
+            await at.do(Apply(body), CreatePod(at.body("p-0")))
+        assert "422" in at.executor.refused_object(KEY)
+        assert at.seen() == ["p-0"]
+        await at.do(DeletePod(PodName("p-0"), at.pod("p-0")["metadata"]["uid"]))
+        assert at.executor.refused_object(KEY) == ""
+
+
+async def test_a_refused_number_of_replicas_makes_no_pods() -> None:
+    async with bench() as at:
+        at.cluster.faults.append(Fault("apply", "workerpools", 403))
+        with pytest.raises(Refused):
+            await at.do(SetReplicas(POOL_NAME, 4, "kvarn-operator-scaling"), CreatePod(at.body("p-0")))
+        assert at.seen() == []
+        assert "403" in at.executor.refused(KEY)[POOL_NAME]
 
 
 async def test_after_a_refusal_a_conflict_still_stops_acting() -> None:

@@ -55,7 +55,14 @@ def objects(**parts: Any) -> ServiceObjects:
 def test_everything_of_a_model_is_seen() -> None:
     refused = {PoolName("chat-decode"): "over quota"}
     seen = gather(
-        objects(services=(service(),), pools=(pool(),), pods=(pod("a"),), budgets=({"x": 1},), refused=refused),
+        objects(
+            services=(service(),),
+            pools=(pool(),),
+            pods=(pod("a"),),
+            budgets=({"x": 1},),
+            refused=refused,
+            refused_object="no right",
+        ),
         NO_READINGS,
         DEFAULTS,
     )
@@ -64,6 +71,7 @@ def test_everything_of_a_model_is_seen() -> None:
     assert [each.name for each in seen.pools] == ["chat-decode"]
     assert [each.name for each in seen.pods] == ["a"]
     assert (seen.budgets, seen.refused, seen.defaults) == (({"x": 1},), refused, DEFAULTS)
+    assert seen.refused_object == "no right"
 
 
 def test_a_deleted_model_is_gone_at_once() -> None:

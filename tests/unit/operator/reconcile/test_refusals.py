@@ -47,6 +47,19 @@ def test_a_budget_below_the_minimum_is_refused() -> None:
     assert "6" in cluster.told("Accepted")["message"]
 
 
+def test_a_pool_that_the_api_server_refuses_is_told_on_the_model() -> None:
+    cluster = serving()
+    why = "apply workerpools: 422 only one owner may be the controller"
+    plan = reconcile(replace(cluster.observe(), refused_object=why), cluster.now)
+    assert deeds(plan) == []
+    cluster.carry_out(plan)
+    assert cluster.condition("Accepted") == ("False", "ObjectRefused")
+    assert cluster.told("Accepted")["message"] == why
+    assert cluster.event_reasons() == ["ObjectRefused"]
+    step(cluster)
+    assert cluster.condition("Accepted") == ("True", "Valid")
+
+
 def test_a_pool_without_its_model_says_so_once_and_keeps_its_pods() -> None:
     cluster = serving(decode=2)
     cluster.service = None
