@@ -125,7 +125,7 @@ async def test_a_refused_pod_is_told_and_tried_again_with_growing_pauses(cluster
         told = [each for each in served.store.list(EVENT, NAMESPACE) if each["reason"] == "PodsRefused"]
         assert sorted(each["regarding"]["name"] for each in told) == ["chat", "chat-decode", "chat-prefill"]
         assert all(each["type"] == "Warning" and "exceeded quota: gpus" in each["note"] for each in told)
-        assert metric(running.app, "kvarn_operator_reconciles_total", outcome="failed") >= 2
+        assert metric(running.app, "kvarn_operator_reconciles_total", outcome="refused") >= 2
         served.store.on_create = None
         await eventually(lambda: len(pods(served)) == 2, "the pods once there is room")
 

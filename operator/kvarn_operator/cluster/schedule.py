@@ -1,7 +1,7 @@
 """When each key is worked on next. Pure: the clock is passed in. Owned by `work_queue`.
 
-A key is in work once at a time; what is added in the meantime counts once; failures wait longer and longer; a key that
-never comes to rest is slowed down.
+A key is in work once at a time; what is added in the meantime counts once; failures wait longer and longer, and only a
+refusal does not keep what is new from being looked at; a key that never comes to rest is slowed down.
 """
 
 import enum
@@ -19,6 +19,9 @@ class Ending(enum.Enum):
     ACTED = "acted"
     """Something was done, so look again at once."""
 
+    REFUSED = "refused"
+    """All was done but what the API server will not have: that is tried again less and less often."""
+
     FAILED = "failed"
 
 
@@ -33,6 +36,9 @@ class Outcome:
 class Pacing:
     backoff_min_s: float = 0.25
     backoff_max_s: float = 60.0
+    refused_pause_s: float = 2.0
+    """Between two rounds of a key whose changes meet a refusal."""
+
     restless_after: int = 10
     """Rounds in a row that acted, after which each further one waits as if it had failed."""
 
@@ -80,6 +86,12 @@ class KeyedSchedule(Generic[Key]):
         if outcome.ending is Ending.FAILED:
             record.failures += 1
             self._wait(key, record, now, max(self._backoff(record.failures), outcome.requeue_s or 0.0))
+            return
+        if outcome.ending is Ending.REFUSED:
+            record.failures += 1
+            wait_s = self._backoff(record.failures)
+            self.add(key, now + wait_s)
+            record.not_before = now + min(wait_s, self._pacing.refused_pause_s)
             return
         record.failures = 0
         record.not_before = 0.0

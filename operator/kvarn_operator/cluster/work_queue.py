@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 
 from kvarn_engine.process.tasks import TaskOwner
 
-from kvarn_operator.cluster.errors import ClusterError, NotLeading
+from kvarn_operator.cluster.errors import ClusterError, NotLeading, Refused
 from kvarn_operator.cluster.schedule import Ending, KeyedSchedule, Outcome
 
 Key = TypeVar("Key", bound=Hashable)
@@ -99,6 +99,9 @@ class WorkQueue(Generic[Key]):
         except NotLeading:
             logger.info("not carried out, no longer leading", extra={"key": str(key)})
             return Outcome(Ending.FAILED)
+        except Refused as error:
+            logger.warning("not everything carried out", extra={"key": str(key), "reason": str(error)})
+            return Outcome(Ending.REFUSED)
         except ClusterError as error:
             logger.warning("reconcile failed", extra={"key": str(key), "reason": str(error)})
             return Outcome(Ending.FAILED, error.retry_after_s)

@@ -6,6 +6,7 @@ from kvarn_operator.cluster.schedule import Ending, KeyedSchedule, Outcome, Paci
 SETTLED = Outcome(Ending.SETTLED)
 ACTED = Outcome(Ending.ACTED)
 FAILED = Outcome(Ending.FAILED)
+REFUSED = Outcome(Ending.REFUSED)
 
 
 def schedule(draw: float = 0.0, **pacing: float) -> KeyedSchedule[str]:
@@ -81,6 +82,25 @@ def test_events_do_not_cut_a_backoff_short() -> None:
     queue.add("a", 1.0)
     assert queue.start_next(7.9) is None
     assert queue.start_next(8.0) == "a"
+
+
+def test_a_refusal_is_tried_again_less_and_less_often_and_what_is_new_is_looked_at_soon() -> None:
+    queue = schedule(refused_pause_s=2.0)
+    queue.add("a", 0.0)
+    now, waits = 0.0, []
+    for _ in range(4):
+        assert queue.start_next(now) == "a"
+        queue.finish("a", now, REFUSED)
+        at = queue.next_at()
+        assert at is not None
+        waits.append(at - now)
+        now = at
+    assert waits == [1.0, 2.0, 4.0, 8.0]
+    assert queue.start_next(now) == "a"
+    queue.finish("a", now, REFUSED)
+    queue.add("a", now + 0.5)
+    assert queue.next_at() == now + 2.0
+    assert queue.start_next(now + 2.0) == "a"
 
 
 def test_a_success_ends_the_backoff() -> None:

@@ -107,7 +107,7 @@ async def test_a_defect_in_one_key_stops_neither_the_queue_nor_the_others() -> N
         await meter.until(3)
         queue.add("good")
         await meter.until(4)
-    assert meter.seen == [Ending.FAILED, Ending.FAILED, Ending.FAILED, Ending.SETTLED]
+    assert meter.seen == [Ending.FAILED, Ending.REFUSED, Ending.FAILED, Ending.SETTLED]
 
 
 async def test_the_end_of_the_queue_ends_its_works_and_it_keeps_nothing() -> None:
