@@ -54,6 +54,7 @@ def parse_pod(resource: Mapping[str, Any]) -> WorkerPod:
         problem=problem,
         problem_message=message,
         ended=ended,
+        ready_since=_ready_since(status),
         started=not ended and _is_started(status),
     )
 
@@ -79,11 +80,17 @@ def _integer(text: str) -> int:
     return int(text) if text.removeprefix("-").isdecimal() else 0
 
 
+def _readiness(status: Fields) -> Mapping[str, Any]:
+    conditions = status.sections("conditions")
+    return next((each.values for each in conditions if each.values.get("type") == "Ready"), {})
+
+
 def _is_ready(status: Fields) -> bool:
-    return any(
-        condition.values.get("type") == "Ready" and condition.values.get("status") == "True"
-        for condition in status.sections("conditions")
-    )
+    return _readiness(status).get("status") == "True"
+
+
+def _ready_since(status: Fields) -> float:
+    return seconds_or(_readiness(status).get("lastTransitionTime"), 0.0)
 
 
 def _is_started(status: Fields) -> bool:

@@ -63,5 +63,8 @@ class WorkerPod:
     ended: bool = False
     """Succeeded or Failed: to be deleted and replaced."""
 
+    ready_since: float = 0.0
+    """Of its present readiness or lack of it; 0 when it does not tell."""
+
     started: bool = False
     """It has served since its container's last start; not ready, it may be so again any moment."""

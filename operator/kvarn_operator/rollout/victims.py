@@ -10,13 +10,16 @@ from kvarn_operator.scaling.observation import PodPhase
 
 def choose_victims(candidates: Iterable[WorkerPod], count: int, readings: Readings) -> tuple[WorkerPod, ...]:
     """The first `count`, in the order in which they should go. Equal candidates and readings give equal victims."""
-    return tuple(sorted(candidates, key=lambda pod: _cost(pod, readings))[:count])
+    asked_at = max((reading.metrics.at for reading in readings.workers.values()), default=math.inf)
+    return tuple(sorted(candidates, key=lambda pod: _cost(pod, readings, asked_at))[:count])
 
 
-def _cost(pod: WorkerPod, readings: Readings) -> tuple[int, int, float, int, float, str]:
-    """A pod that tells nothing counts as the busiest: it may well be serving."""
+def _cost(pod: WorkerPod, readings: Readings, asked_at: float) -> tuple[int, int, float, int, float, str]:
+    """A pod that should have told and did not counts as the busiest: it may well be serving. One that became ready
+    only after the last round of questions has had no time to get much work."""
     reading = readings.workers.get(pod.name)
-    in_flight = math.inf if reading is None else reading.in_flight
+    silent = 0.0 if pod.ready_since > asked_at else math.inf
+    in_flight = silent if reading is None else reading.in_flight
     cached = 0 if reading is None else reading.cached_blocks
     return _readiness(pod), pod.deletion_cost, in_flight, cached, -pod.created_at, pod.name
 

@@ -46,6 +46,10 @@ def test_a_pod_without_a_status_is_pending() -> None:
     assert (found.phase, found.address, found.node) == (PodPhase.PENDING, "", "")
 
 
+def test_since_when_it_is_ready() -> None:
+    assert pod(status={"conditions": [condition("Ready", "True", lastTransitionTime=SINCE)]}).ready_since == SINCE_AT
+
+
 def test_not_ready_is_pending_again() -> None:
     assert pod(status={"conditions": [condition("Ready", "False")]}).phase is PodPhase.PENDING
 

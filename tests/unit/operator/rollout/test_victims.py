@@ -28,12 +28,15 @@ def readings(**in_flight: tuple[int, int]) -> Readings:
         (pod("busy", deletion_cost=-1), pod("idle")),
         (pod("idle"), pod("busy")),
         (pod("busy"), pod("a")),
+        (pod("new", ready_since=1.0), pod("busy")),
+        (pod("new", ready_since=1.0), pod("a", ready_since=-1.0)),
         (pod("cold"), pod("warm")),
         (pod("idle", created_at=2.0), pod("calm", created_at=1.0)),
         (pod("calm"), pod("idle")),
     ],
     ids=[
         "no node", "crashing", "loading", "not ready", "deletion cost", "in flight", "unknown is busiest",
+        "unknown because new", "new before silent",
         "cached blocks", "newest", "name",
     ],
 )  # fmt: skip
