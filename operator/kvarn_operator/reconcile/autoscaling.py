@@ -91,7 +91,7 @@ def _memory(seen: LivePool, now: float) -> PoolMemory | None:
 def _observed(seen: LivePool, readings: Readings) -> PoolObservation:
     pods = seen.pods
     phased = [(pod, _phase(pod)) for pod in pods.active]
-    phased += [(pod, PodPhase.DRAINING) for pod in (*pods.draining, *pods.terminating)]
+    phased += [(pod, PodPhase.DRAINING) for pod in pods.leaving]
     return PoolObservation(
         seen.resource.name,
         seen.replicas,

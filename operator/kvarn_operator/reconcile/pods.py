@@ -40,7 +40,9 @@ class Context:
 
 
 def pod_actions(view: PoolView, change: PoolChange, context: Context) -> Iterator[Action]:
-    yield from (DeletePod(pod.name, pod.uid) for pod in view.pods.ended)
+    for pod in view.pods.ended:
+        yield EmitEvent("WorkerPool", view.resource.name, "PodEnded", _epitaph(pod), warning=True)
+        yield DeletePod(pod.name, pod.uid)
     for victim in change.victims:
         yield from _retired(victim, view, context)
     yield from (Uncordon(pod.name, pod.uid) for pod in change.returning)
@@ -76,6 +78,12 @@ def _retired(victim: Victim, view: PoolView, context: Context) -> Iterator[Actio
         f" at the latest after {view.spec.drain.timeout_s:g} s"
     )
     yield EmitEvent("WorkerPool", view.resource.name, "VictimChosen", message)
+
+
+def _epitaph(pod: WorkerPod) -> str:
+    """Kept as an Event, since the pod that tells it is deleted."""
+    where = f" on {pod.node}" if pod.node else ""
+    return f"{pod.name} ended{where}: {pod.problem_message or 'it does not say why'}"
 
 
 def _may_go(pod: WorkerPod, view: PoolView, context: Context) -> bool:

@@ -63,14 +63,14 @@ def pool_conditions(picture: PoolPicture, now: float) -> tuple[Condition, ...]:
 def is_settled(picture: PoolPicture) -> bool:
     view = picture.view
     done = len(view.pods.ready) == len(view.pods.active) == view.desired and not view.outdated
-    return done and not (view.pods.draining or view.pods.terminating or view.pods.ended)
+    return done and not (view.pods.leaving or view.pods.ended)
 
 
 def reconciling(conditions: Sequence[Condition]) -> Iterator[Condition]:
     """kstatus: there only while work is under way, or waits for something outside."""
     for condition in conditions:
         moving = condition.type is ConditionType.PROGRESSING and condition.reason != "Settled"
-        if moving or (condition.type is ConditionType.DRAINING and condition.truth is Truth.TRUE):
+        if moving or (condition.type is ConditionType.DRAINING and condition.reason == "PodsDraining"):
             yield Condition(ConditionType.RECONCILING, Truth.TRUE, condition.reason, condition.message)
             return
 
@@ -152,11 +152,15 @@ def _refusal(picture: PoolPicture) -> tuple[str, str] | None:
 
 
 def _draining(view: PoolView) -> Condition:
-    leaving = (*view.pods.draining, *view.pods.terminating)
-    if not leaving:
-        return Condition(ConditionType.DRAINING, Truth.FALSE, "NothingDrains", "no pod is on its way out")
-    message = f"on their way out: {listed([pod.name for pod in leaving])}"
-    return Condition(ConditionType.DRAINING, Truth.TRUE, "PodsDraining", message)
+    kind, leaving, stuck = ConditionType.DRAINING, view.pods.leaving, view.pods.stuck
+    if leaving:
+        return Condition(kind, Truth.TRUE, "PodsDraining", f"on their way out: {listed([pod.name for pod in leaving])}")
+    if stuck:
+        nodes = listed(sorted({pod.node or "no node" for pod in stuck}))
+        names = listed([pod.name for pod in stuck])
+        message = f"should be gone and are not: {names}; look at {nodes}, then delete them with --force"
+        return Condition(kind, Truth.TRUE, "PodsStuck", message)
+    return Condition(kind, Truth.FALSE, "NothingDrains", "no pod is on its way out")
 
 
 def _scaling_active(picture: PoolPicture, now: float) -> Condition:

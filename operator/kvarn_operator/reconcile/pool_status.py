@@ -26,7 +26,7 @@ def pool_status(picture: PoolPicture, now: float) -> Status:
         "observedGeneration": pool.generation,
         "replicas": len(view.pods.active),
         "readyReplicas": len(view.pods.ready),
-        "drainingReplicas": len(view.pods.draining) + len(view.pods.terminating),
+        "drainingReplicas": len(view.pods.leaving) + len(view.pods.stuck),
         "updatedReplicas": len(view.updated),
         "selector": f"{POOL_LABEL}={label_value(pool.name)}",
         "conditions": conditions_json(conditions, before.get("conditions") or (), pool.generation, rfc3339(now)),

@@ -17,6 +17,10 @@ RECREATE_AFTER_S = 10.0
 """A pod that ended younger than this keeps its place until then: a node that refuses pods must not cause a storm."""
 
 
+STUCK_AFTER_S = 60.0
+"""A terminating pod that should be gone for so long is waited for no more."""
+
+
 @dataclass(frozen=True, slots=True)
 class PoolPods:
     active: tuple[WorkerPod, ...]
@@ -26,6 +30,9 @@ class PoolPods:
     """Cordoned, not yet told to go."""
 
     terminating: tuple[WorkerPod, ...]
+    stuck: tuple[WorkerPod, ...]
+    """Terminating for ever: the node is lost, or a finalizer holds them. Only people can help."""
+
     ended: tuple[WorkerPod, ...]
     """To be deleted now."""
 
@@ -34,8 +41,13 @@ class PoolPods:
         return tuple(pod for pod in self.active if pod.ready)
 
     @property
+    def leaving(self) -> tuple[WorkerPod, ...]:
+        """Stuck ones not among them."""
+        return (*self.draining, *self.terminating)
+
+    @property
     def all(self) -> tuple[WorkerPod, ...]:
-        return (*self.active, *self.draining, *self.terminating, *self.ended)
+        return (*self.active, *self.leaving, *self.stuck, *self.ended)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +88,11 @@ class PoolView:
 
 
 def sorted_pods(pods: Iterable[WorkerPod], now: float) -> PoolPods:
-    active, draining, terminating, ended = [], [], [], []
+    active, draining, terminating, stuck, ended = [], [], [], [], []
     for pod in sorted(pods, key=lambda pod: pod.name):
-        if pod.terminating:
+        if pod.gone_by is not None and now - pod.gone_by > STUCK_AFTER_S:
+            stuck.append(pod)
+        elif pod.terminating:
             terminating.append(pod)
         elif pod.ended and now - pod.created_at >= RECREATE_AFTER_S:
             ended.append(pod)
@@ -86,7 +100,7 @@ def sorted_pods(pods: Iterable[WorkerPod], now: float) -> PoolPods:
             draining.append(pod)
         else:
             active.append(pod)
-    return PoolPods(tuple(active), tuple(draining), tuple(terminating), tuple(ended))
+    return PoolPods(tuple(active), tuple(draining), tuple(terminating), tuple(stuck), tuple(ended))
 
 
 def in_flight(pod: WorkerPod, readings: Readings) -> int | None:

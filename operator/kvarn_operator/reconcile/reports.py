@@ -16,7 +16,7 @@ _WARNINGS = frozenset({
     ("CapacityAvailable", "False", "Unschedulable"), ("CapacityAvailable", "False", "PodsRefused"),
     ("Ready", "False", "ImageProblem"), ("Ready", "False", "WorkerCrashing"), ("Ready", "False", "PairingMismatch"),
     ("Ready", "False", "ConfigurationProblem"),
-    ("Progressing", "False", "RolloutBlocked"),
+    ("Progressing", "False", "RolloutBlocked"), ("Draining", "True", "PodsStuck"),
     ("ScalingActive", "False", "MetricsMissing"),
     ("ReplicasConflict", "True", "SeveralWriters"),
 })  # fmt: skip

@@ -52,8 +52,8 @@ def pool_changes(
 
 
 def _progress(view: PoolView, pairing: str) -> PoolProgress:
-    leaving = len(view.pods.draining) + len(view.pods.terminating)
-    return PoolProgress(view.role, view.desired, view.revision, pairing, groups_of(view.pods.active), leaving)
+    groups, leaving = groups_of(view.pods.active), len(view.pods.leaving)
+    return PoolProgress(view.role, view.desired, view.revision, pairing, groups, leaving)
 
 
 def _wanted_back(view: PoolView, count: int) -> tuple[WorkerPod, ...]:

@@ -58,6 +58,6 @@ def _pool(picture: PoolPicture) -> Status:
         "summary": f"{len(view.pods.ready)}/{view.desired}",
         "replicas": view.desired,
         "ready": len(view.pods.ready),
-        "draining": len(view.pods.draining) + len(view.pods.terminating),
+        "draining": len(view.pods.leaving) + len(view.pods.stuck),
         "updated": len(view.updated),
     }

@@ -54,6 +54,7 @@ def parse_pod(resource: Mapping[str, Any]) -> WorkerPod:
         problem=problem,
         problem_message=message,
         ended=ended,
+        gone_by=seconds_or(metadata.values.get("deletionTimestamp"), created_at) if terminating else None,
         ready_since=_ready_since(status),
         started=not ended and _is_started(status),
     )

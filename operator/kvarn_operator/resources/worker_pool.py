@@ -63,6 +63,9 @@ class WorkerPod:
     ended: bool = False
     """Succeeded or Failed: to be deleted and replaced."""
 
+    gone_by: float | None = None
+    """When a terminating pod should be gone, its grace period included."""
+
     ready_since: float = 0.0
     """Of its present readiness or lack of it; 0 when it does not tell."""
 

@@ -186,6 +186,8 @@ def test_a_pod_that_ended_is_replaced() -> None:
     settle(cluster)
     assert len(cluster.serving(DECODE)) == 2
     assert cluster.event_reasons().count("VictimChosen") == 0
+    (told,) = [event for event in cluster.events if event.reason == "PodEnded"]
+    assert told.message == f"{gone} ended on node-1: Evicted"
 
 
 def test_pods_that_end_as_soon_as_they_start_are_not_replaced_in_a_storm() -> None:
@@ -254,6 +256,27 @@ def test_terminating_pods_serve_nobody() -> None:
     assert deeds(step(cluster)) == []
     assert cluster.pools[DECODE]["status"]["replicas"] == 2
     assert cluster.pools[DECODE]["status"]["drainingReplicas"] == 1
+
+
+def test_a_pod_that_never_goes_is_told_and_waited_for_no_more() -> None:
+    cluster = serving(decode=2)
+    cluster.pace = Pace(end_s=lambda: 1e6)
+    lost = cluster.serving(DECODE)[0]
+    cluster.delete(lost)
+    for _ in range(20):
+        step(cluster)
+    assert cluster.condition("Draining", DECODE) == ("True", "PodsDraining")
+    assert cluster.condition("Reconciling") == ("True", "PodsDraining")
+    cluster.advance(60)
+    step(cluster)
+    assert cluster.condition("Draining", DECODE) == ("True", "PodsStuck")
+    assert f"{lost}; look at node-1" in cluster.told("Draining")["message"]
+    assert cluster.pools[DECODE]["status"]["drainingReplicas"] == 1
+    assert "Reconciling" not in [item["type"] for item in cluster.service["status"]["conditions"]]
+    assert cluster.event_reasons().count("PodsStuck") == 1 + 1, "once for the pool, once for the model"
+    plan = step(cluster)
+    assert (plan.actions, plan.requeue_s) == ((), None)
+    assert len(cluster.serving(DECODE)) == 2
 
 
 def test_pods_without_a_node_go_first_and_at_once() -> None:

@@ -46,6 +46,11 @@ def test_a_pod_without_a_status_is_pending() -> None:
     assert (found.phase, found.address, found.node) == (PodPhase.PENDING, "", "")
 
 
+def test_when_a_deleted_pod_should_be_gone() -> None:
+    assert pod(metadata={"deletionTimestamp": SINCE}).gone_by == SINCE_AT
+    assert pod().gone_by is None
+
+
 def test_since_when_it_is_ready() -> None:
     assert pod(status={"conditions": [condition("Ready", "True", lastTransitionTime=SINCE)]}).ready_since == SINCE_AT
 
