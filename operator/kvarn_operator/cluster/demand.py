@@ -34,10 +34,10 @@ class DemandWindow:
 
     def add(self, uid: str, reading: RouterReading) -> None:
         router = self._routers.get(uid)
-        if router is None:
+        if router is None or reading.at < router.last.at:  # a clock that was set back begins anew
             self._routers[uid] = _Router(reading)
             return
-        if reading.at <= router.last.at:
+        if reading.at == router.last.at:
             return
         router.gained.append(_increment(router.last, reading))
         router.gained = [each for each in router.gained if each.until > reading.at - self._window_s]

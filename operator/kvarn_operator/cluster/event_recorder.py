@@ -43,26 +43,33 @@ class Reporter:
 
 class EventRecorder:
     def __init__(
-        self, api: Api, ledger: EventLedger, reporter: Reporter, meter: Meter, clock: Callable[[], float] = time.time
+        self,
+        api: Api,
+        ledger: EventLedger,
+        reporter: Reporter,
+        meter: Meter,
+        clock: Callable[[], float] = time.time,
+        pace: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`clock` is for people to read, and may be set back; `pace` counts for the ledger."""
         self._api = api
         self._ledger = ledger
         self._reporter = reporter
         self._meter = meter
         self._clock = clock
+        self._pace = pace
 
     async def record(self, about: Resource, notice: Notice) -> None:
-        now = self._clock()
         self._meter.event_asked(notice.reason)
         key = EventKey(about["metadata"]["uid"], *notice)
-        verdict = self._ledger.judge(key, now)
+        verdict = self._ledger.judge(key, self._pace())
         if verdict is Verdict.KEEP_QUIET:
             return
         try:
             if verdict is Verdict.WRITE:
-                await self._write(about, key, now)
+                await self._write(about, key)
             else:
-                await self._count_up(about, key, now)
+                await self._count_up(about, key)
         except NotLeading:
             raise
         except ClusterError as error:
@@ -71,17 +78,17 @@ class EventRecorder:
             level = logging.DEBUG if isinstance(error, NotFound) else logging.WARNING
             logger.log(level, "event not written", extra={"reason": str(error)})
 
-    async def _write(self, about: Resource, key: EventKey, now: float) -> None:
-        body = event_body(about, key, self._reporter, now)
+    async def _write(self, about: Resource, key: EventKey) -> None:
+        body = event_body(about, key, self._reporter, self._clock())
         await self._api.create(EVENT, about["metadata"]["namespace"], body, APPLY_MANAGER)
-        self._ledger.written(key, body["metadata"]["name"], now)
+        self._ledger.written(key, body["metadata"]["name"], self._pace())
 
-    async def _count_up(self, about: Resource, key: EventKey, now: float) -> None:
+    async def _count_up(self, about: Resource, key: EventKey) -> None:
         known = self._ledger.known(key)
         assert known is not None, "an event that nobody knows is counted up"
         namespace = about["metadata"]["namespace"]
-        await self._api.merge(EVENT, namespace, known.name, series_patch(known, now), APPLY_MANAGER)
-        self._ledger.written(key, known.name, now)
+        await self._api.merge(EVENT, namespace, known.name, series_patch(known, self._clock()), APPLY_MANAGER)
+        self._ledger.written(key, known.name, self._pace())
 
 
 def event_body(about: Resource, key: EventKey, reporter: Reporter, now: float) -> Any:

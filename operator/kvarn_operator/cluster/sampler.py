@@ -55,12 +55,15 @@ class Sampler:
         times: SampleTimes,
         on_sampled: Callable[[ServiceKey], None],
         clock: Callable[[], float] = time.time,
+        pace: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`on_sampled` hears of services whose decisions wait for readings. The clock is the planner's: wall time."""
+        """`on_sampled` hears of services whose decisions wait for readings. Readings are dated by the planner's clock,
+        wall time, which may be set back; `pace` says when to ask."""
         self._mirror = mirror
         self._times = times
         self._on_sampled = on_sampled
         self._clock = clock
+        self._pace = pace
         self._services: dict[ServiceKey, _Service] = {}
         self._rests: dict[str, _Rest] = {}
         self._slots = asyncio.Semaphore(times.concurrency)
@@ -78,13 +81,13 @@ class Sampler:
         """Until cancelled."""
         async with self._client() as client:
             while True:
-                started = self._clock()
+                started = self._pace()
                 await self.tick(client)
-                await asyncio.sleep(max(self._times.fast_s / 5, started + self._times.fast_s - self._clock()))
+                await asyncio.sleep(max(self._times.fast_s / 5, started + self._times.fast_s - self._pace()))
 
     async def tick(self, client: httpx.AsyncClient) -> None:
         """Scrape what is due."""
-        now = self._clock()
+        now = self._pace()
         keys = self._mirror.services()
         self._services = {key: self._services.get(key, _Service()) for key in keys}
         due = [key for key in keys if self._is_due(key, now)]
@@ -120,7 +123,7 @@ class Sampler:
 
     async def _scrape(self, client: httpx.AsyncClient, target: Target) -> WorkerReading | RouterReading | None:
         rest = self._rests.setdefault(target.uid, _Rest())
-        if self._clock() < rest.until:
+        if self._pace() < rest.until:
             return None
         try:
             async with self._slots:
@@ -132,7 +135,7 @@ class Sampler:
         except (httpx.HTTPError, BadExposition) as error:
             rest.failures += 1
             pause = min(self._times.longest_rest_s, self._times.fast_s * 2.0 ** min(rest.failures - 1, 16))
-            rest.until = self._clock() + (0.0 if rest.failures == 1 else pause)
+            rest.until = self._pace() + (0.0 if rest.failures == 1 else pause)
             logger.debug("no metrics", extra={"pod": target.name, "reason": f"{type(error).__name__}: {error}"})
             return None
         self._rests[target.uid] = _Rest()

@@ -155,7 +155,7 @@ def test_a_router_that_is_gone_is_forgotten_at_once() -> None:
     assert demand.uncached_tokens_per_s == 0.0
 
 
-def test_a_reading_from_before_the_last_changes_nothing() -> None:
+def test_the_same_moment_twice_changes_nothing() -> None:
     window = DemandWindow()
     window.add("r1", router(10.0, total=100.0))
     window.add("r1", router(10.0, total=900.0))

@@ -77,11 +77,12 @@ def pod(name: str, port: int, component: str = "worker", ready: bool = True, ver
 @dataclass
 class Bench:
     clock: Clock = field(default_factory=Clock)
+    pace: Clock = field(default_factory=Clock)
     due: list[ServiceKey] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.mirror = Mirror(self.clock, lambda _key: None)
-        self.sampler = Sampler(self.mirror, TIMES, self.due.append, self.clock)
+        self.sampler = Sampler(self.mirror, TIMES, self.due.append, self.clock, self.pace)
         self.set_mode("SLO")
 
     def set_mode(self, mode: str, version: int = 1) -> None:
@@ -91,6 +92,7 @@ class Bench:
 
     async def tick(self, after_s: float = 0.0) -> None:
         self.clock.now += after_s
+        self.pace.now += after_s
         async with httpx.AsyncClient(trust_env=False, timeout=5) as client:
             await self.sampler.tick(client)
 
@@ -185,7 +187,7 @@ async def test_models_that_decide_nothing_by_readings_are_scraped_now_and_then()
         bench.mirror.put(POD, pod("w", port), Source.WATCH)
         for _ in range(13):
             await bench.tick()
-            bench.clock.now += 5.0
+            bench.pace.now += 5.0
         assert worker.asked == 3
         assert bench.due == []
         draining = pod("w", port, version=2)
@@ -195,6 +197,24 @@ async def test_models_that_decide_nothing_by_readings_are_scraped_now_and_then()
         await bench.tick(after_s=5.0)
         assert worker.asked == 5
         assert bench.due == [KEY, KEY]
+
+
+async def test_a_clock_that_is_set_back_stops_neither_questions_nor_answers() -> None:
+    bench = Bench()
+    bench.set_mode("Manual", version=2)
+    router = Pages(router_page(0.0))
+    async with serving(router) as port:
+        bench.mirror.put(POD, pod("r", port, "router"), Source.WATCH)
+        await bench.tick()
+        bench.clock.now -= 3600.0
+        router.text = router_page(90.0)
+        await bench.tick(after_s=30.0)
+        router.text = router_page(150.0)
+        await bench.tick(after_s=30.0)
+    assert router.asked == 3
+    demand = bench.sampler.readings(KEY).demand
+    assert demand is not None
+    assert (demand.at, demand.uncached_tokens_per_s) == (bench.clock.now, 2.0)
 
 
 async def test_the_percentile_is_the_models_own() -> None:
