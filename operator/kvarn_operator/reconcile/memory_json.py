@@ -2,7 +2,8 @@
 
 What the law wanted is kept as runs: since when, and between which numbers. A run of one number lasts as long as the
 number does, so a pool at rest writes nothing. A run of several numbers ends after `RUN_S`, so that a high is not
-remembered for ever. Whatever is not understood is dropped: the planner then starts anew, which shrinks nothing.
+remembered for ever. Whatever is not understood is dropped: the planner then starts anew, which shrinks nothing. What
+is dated in the future, by a clock that was set back or by another leader's, counts as of now.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,9 +38,9 @@ def restored(saved: Any, replicas: int, now: float) -> PoolMemory | None:
     """None when nothing was saved. `replicas` counts as wanted where no run is known."""
     if not isinstance(saved, Mapping) or not saved:
         return None
-    runs = list(_runs(saved))
+    runs = list(_runs(saved, now))
     wanted = tuple(_samples(runs, now)) or (Sample(now, replicas),)
-    changes = tuple(Sample(at, int(value)) for at, value in _pairs(saved.get("changes")))
+    changes = tuple(Sample(min(at, now), int(value)) for at, value in _pairs(saved.get("changes")))
     busy_at = _number(saved.get("busyUntil"))
     if busy_at == now:
         busy_at = now - 1e-3  # the planner takes a time that equals `now` for load that it just saw
@@ -52,7 +53,7 @@ def to_save(memory: PoolMemory, before: Any, spec: PoolScaling, now: float) -> M
     """`before` itself as long as a restart would lose nothing that counts."""
     known = before if isinstance(before, Mapping) else {}
     saved = {
-        "wanted": _wanted_json(memory, list(_runs(known)), spec, now),
+        "wanted": _wanted_json(memory, list(_runs(known, now)), spec, now),
         "changes": _changes_json(memory, known, spec, now),
         "busyUntil": _busy_until(memory, _number(known.get("busyUntil")), spec, now),
         "rate": _rate(memory.rate, _number(known.get("rate"))),
@@ -106,9 +107,10 @@ def _busy_until(memory: PoolMemory, before: float | None, spec: PoolScaling, now
     """Rounded up to a tenth of the idle time, so a busy pool is written that often and sleeps at most so late."""
     if spec.minimum > 0 or memory.busy_at is None:
         return None
+    latest = now + max(spec.zero_after_s / 10, 1.0)
     if memory.busy_at < now or (before is not None and now <= before):
-        return before if before is not None else memory.busy_at
-    return now + max(spec.zero_after_s / 10, 1.0)
+        return min(before, latest) if before is not None else memory.busy_at
+    return latest
 
 
 def _rate(rate: float | None, before: float | None) -> float | None:
@@ -117,11 +119,11 @@ def _rate(rate: float | None, before: float | None) -> float | None:
     return before if abs(rate - before) <= RATE_TOLERANCE * before else rate
 
 
-def _runs(saved: Memory) -> Iterator[_Run]:
+def _runs(saved: Memory, now: float) -> Iterator[_Run]:
     for item in _items(saved.get("wanted")):
         since, low, high = _number(item.get("since")), _number(item.get("low")), _number(item.get("high"))
         if since is not None and low is not None and high is not None and low <= high:
-            yield _Run(since, int(low), int(high))
+            yield _Run(min(since, now), int(low), int(high))
 
 
 def _pairs(saved: Any) -> Iterator[tuple[float, float]]:

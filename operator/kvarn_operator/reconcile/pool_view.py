@@ -14,7 +14,10 @@ OPERATOR_DRAINS = frozenset({SCALE_DOWN, ROLLOUT})
 """Reasons of a drain that the operator began, and may take back; any other is a user's."""
 
 RECREATE_AFTER_S = 10.0
-"""A pod that ended younger than this keeps its place until then: a node that refuses pods must not cause a storm."""
+"""A pod that ended younger than this keeps its place until then: a node that refuses pods must not cause a storm.
+
+One from the future tells only that the clocks differ.
+"""
 
 
 STUCK_AFTER_S = 60.0
@@ -94,7 +97,7 @@ def sorted_pods(pods: Iterable[WorkerPod], now: float) -> PoolPods:
             stuck.append(pod)
         elif pod.terminating:
             terminating.append(pod)
-        elif pod.ended and now - pod.created_at >= RECREATE_AFTER_S:
+        elif pod.ended and not 0 <= now - pod.created_at < RECREATE_AFTER_S:
             ended.append(pod)
         elif pod.draining_since is not None:
             draining.append(pod)

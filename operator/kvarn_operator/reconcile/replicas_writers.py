@@ -33,7 +33,7 @@ class Write:
 
 def remembered(saved: Any, write: ReplicasWrite | None, now: float) -> tuple[Write, ...]:
     """The last foreign writes, oldest first."""
-    known = tuple(_known(saved))
+    known = tuple(_known(saved, now))
     if write is None or not write.foreign or (known and (known[-1].writer, known[-1].at) == (write.writer, write.at)):
         return known
     return (*known, Write(write.writer, write.at, now))[-KEPT:]
@@ -58,7 +58,7 @@ def writers_json(writes: tuple[Write, ...]) -> list[Mapping[str, Any]]:
     return [{"writer": write.writer, "at": write.at, "seenAt": write.seen_at} for write in writes]
 
 
-def _known(saved: Any) -> Iterator[Write]:
+def _known(saved: Any, now: float) -> Iterator[Write]:
     for item in saved if isinstance(saved, list | tuple) else ():
         if isinstance(item, Mapping) and all(isinstance(item.get(key), int | float) for key in ("at", "seenAt")):
-            yield Write(str(item.get("writer", "")), float(item["at"]), float(item["seenAt"]))
+            yield Write(str(item.get("writer", "")), float(item["at"]), min(float(item["seenAt"]), now))

@@ -1,6 +1,7 @@
 """What the planner remembers survives in the status, is written seldom, and garbage there does no harm."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from kvarn_operator.reconcile.memory_json import restored, to_save
@@ -8,7 +9,7 @@ from kvarn_operator.scaling.decision import Override
 from kvarn_operator.scaling.memory import PoolMemory, Sample
 from kvarn_operator.scaling.observation import ReplicasWrite
 from kvarn_operator.scaling.spec import Behaviour, PoolName, PoolScaling, Role, ScalingMode
-from kvarn_operator.scaling.stabilisation import stabilised
+from kvarn_operator.scaling.stabilisation import rate_limited, stabilised
 
 NOW = 1000.0
 
@@ -78,6 +79,25 @@ def test_what_was_wanted_within_the_window_holds_a_decrease_and_no_longer() -> N
         held = stabilised(behaviour, memory, 4, 2, NOW + second)
         assert held == (4 if second <= 395 else 2), second
     assert saved["wanted"] != []  # type: ignore[index]
+
+
+def test_after_the_clock_was_set_back_nothing_holds_longer_than_its_window() -> None:
+    """Kept for at most a window after the jump, and written so that the window ends."""
+    idle, behaviour = spec(minimum=0, zero_after_s=600.0), Behaviour(down_window_s=300.0)
+    memory = PoolMemory((Sample(NOW, 4),), (Sample(NOW, 2),), busy_at=NOW)
+    saved: object = to_save(memory, None, idle, NOW)
+    before = NOW - 86_400
+    for second in range(0, 700, 5):
+        found = restored(saved, 4, before + second)
+        assert found is not None
+        seen = replace(found, wanted=(*found.wanted, Sample(before + second, 2)))
+        saved = to_save(seen, saved, idle, before + second)
+    found = restored(saved, 4, before + 700)
+    assert found is not None
+    assert stabilised(behaviour, found, 4, 2, before + 700) == 2
+    assert rate_limited(behaviour, found, 4, 8, before + 700) == 8
+    assert found.busy_at is not None
+    assert found.busy_at <= before + 60
 
 
 def test_numbers_that_waver_are_one_run_for_a_minute() -> None:

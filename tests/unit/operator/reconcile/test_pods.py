@@ -201,6 +201,14 @@ def test_pods_that_end_as_soon_as_they_start_are_not_replaced_in_a_storm() -> No
     assert cluster.created <= 2 + 2 * 30 / 10 + 2
 
 
+def test_a_pod_that_ended_in_the_future_is_replaced_all_the_same() -> None:
+    cluster = serving(decode=1)
+    (gone,) = cluster.serving(DECODE)
+    cluster.kill(gone)
+    cluster.now -= 3600
+    assert [type(action) for action in deeds(step(cluster))] == [DeletePod, CreatePod]
+
+
 def test_what_a_user_drains_is_replaced_before_it_goes() -> None:
     cluster = serving(decode=1)
     cluster.pace = Pace(start_s=lambda: 20.0)

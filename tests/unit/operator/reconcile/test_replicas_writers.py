@@ -38,6 +38,13 @@ def test_a_fight_is_over_when_nobody_has_written_for_a_while() -> None:
     assert fighters(writes(HPA, KUBECTL, HPA), ScalingMode.EXTERNAL, WINDOW_S + 1) == ()
 
 
+def test_a_fight_that_a_clock_put_into_the_future_ends_too() -> None:
+    saved = writers_json(writes(HPA, KUBECTL, HPA, at=86_400.0))
+    seen = remembered(saved, None, 0.0)
+    assert fighters(seen, ScalingMode.EXTERNAL, 0.0) == (HPA, KUBECTL)
+    assert fighters(remembered(writers_json(seen), None, WINDOW_S + 1), ScalingMode.EXTERNAL, WINDOW_S + 1) == ()
+
+
 def test_a_write_is_remembered_once_and_the_oldest_are_forgotten() -> None:
     saved: object = None
     for number in range(2 * KEPT):

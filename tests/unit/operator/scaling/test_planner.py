@@ -1,6 +1,6 @@
 import pytest
-from kvarn_operator.scaling.decision import Reason
-from kvarn_operator.scaling.memory import ServiceMemory
+from kvarn_operator.scaling.decision import Override, Reason
+from kvarn_operator.scaling.memory import PoolMemory, ServiceMemory
 from kvarn_operator.scaling.observation import PodPhase, ReplicasWrite
 from kvarn_operator.scaling.spec import Behaviour, Budget, BudgetPolicy, InvalidScaling, RateLimit, Role, ScalingMode
 
@@ -129,6 +129,26 @@ def test_a_foreign_write_overrides_for_a_while_and_is_visible() -> None:
     ended = at(905.0, later.memory)
     assert of(ended, PREFILL).override is None
     assert of(ended, PREFILL).target < 7
+
+
+def test_an_override_from_a_clock_that_was_ahead_lasts_no_longer_than_others() -> None:
+    theirs = ReplicasWrite("kubectl", 86_405.0, foreign=True)
+    held = PoolMemory(write=theirs, override=Override(7, "kubectl", 86_400.0 + 900.0))
+    memory = ServiceMemory(((PREFILL, held),))
+    found = decide(one(override_s=900.0), (pool(PREFILL, 7, write=theirs),), demand(), memory)
+    override = of(found, PREFILL).override
+    assert override is not None
+    assert override.until == 900.0
+
+
+def test_two_foreign_writes_within_a_second_are_told_apart_by_their_numbers() -> None:
+    ours = ReplicasWrite("kvarn-scaling", 0.0, foreign=False)
+    memory = decide(one(), (pool(PREFILL, 1, write=ours),), demand()).memory
+    theirs = ReplicasWrite("kubectl", 5.0, foreign=True)
+    for number in (7, 8):
+        found = decide(one(), (pool(PREFILL, number, write=theirs),), demand(at=5.0), memory, 5.0)
+        assert of(found, PREFILL).target == number
+        memory = found.memory
 
 
 def test_replicas_from_before_the_planner_are_no_override() -> None:
