@@ -73,9 +73,9 @@ def plain_reconcile(observed: Observed, now: float) -> Plan:
     (pool,) = observed.pools
     here = {pod.name for pod in observed.pods}
     alive = sorted((pod for pod in observed.pods if not pod.terminating), key=lambda pod: pod.name)
-    missing = [f"{name}-{index}" for index in range(pool.pool.replicas) if f"{name}-{index}" not in here]
+    missing = [f"{name}-{index}" for index in range(pool.replicas) if f"{name}-{index}" not in here]
     actions: list[Action] = [CreatePod(_pod(pod, name, observed, pool.uid)) for pod in missing]
-    actions += [DeletePod(pod.name, pod.uid) for pod in alive[pool.pool.replicas :]]
+    actions += [DeletePod(pod.name, pod.uid) for pod in alive[pool.replicas :]]
     return Plan(tuple(actions))
 
 

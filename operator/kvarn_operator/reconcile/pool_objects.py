@@ -62,4 +62,4 @@ def budgets(service: ModelService, observed: Observed, live: tuple[LivePool, ...
 def _live(spec: Pool, pool: WorkerPool, observed: Observed, now: float) -> LivePool:
     seeding = pool.seeded_replicas != spec.replicas
     pods = sorted_pods((pod for pod in observed.pods if pod.pool == pool.name), now)
-    return LivePool(pool, spec.replicas if seeding else pool.pool.replicas, seeding, pods)
+    return LivePool(pool, spec.replicas if seeding else pool.replicas, seeding, pods)

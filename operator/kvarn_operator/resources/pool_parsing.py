@@ -1,4 +1,4 @@
-"""What a ModelService's `spec.prefill` and `spec.decode` and a WorkerPool's `spec` have in common. Called by both."""
+"""`spec.prefill` and `spec.decode` of a ModelService. Called by `service_parsing`."""
 
 from kvarn_operator.resources.fields import Fields
 from kvarn_operator.resources.pool_template import Drain, Pool, Scaling

@@ -1,7 +1,7 @@
 """What a user may say of one pool's pods. The same in a ModelService (`spec.prefill`, `spec.decode`) and a WorkerPool.
 
-Parsed by `parsing`, read by the builders. Kubernetes' own types (tolerations, affinity, volumes ...) stay JSON: the
-operator hands them on and never looks inside.
+Parsed from the ModelService, read by the builders. Kubernetes' own types (tolerations, affinity, volumes ...) stay
+JSON: the operator hands them on and never looks inside.
 """
 
 from dataclasses import dataclass, field

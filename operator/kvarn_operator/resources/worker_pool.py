@@ -3,21 +3,23 @@
 import enum
 from dataclasses import dataclass
 
-from kvarn_operator.resources.pool_template import Json, Pool
+from kvarn_operator.resources.pool_template import Json
 from kvarn_operator.scaling.observation import PodPhase, ReplicasWrite
 from kvarn_operator.scaling.spec import PodName, PoolName, Role
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerPool:
+    """Its template and scaling are only for people to see: what counts is the ModelService's."""
+
     namespace: str
     name: PoolName
     uid: str
     generation: int
     role: Role
     model_service: str
-    pool: Pool
-    """`pool.replicas` is `spec.replicas`, the number that kubectl, HPA or the planner wrote."""
+    replicas: int
+    """The number that kubectl, HPA or the planner wrote."""
 
     replicas_write: ReplicasWrite | None = None
     """From managedFields."""

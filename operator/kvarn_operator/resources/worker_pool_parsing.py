@@ -6,7 +6,7 @@ from typing import Any
 from kvarn_operator.resources.fields import Fields
 from kvarn_operator.resources.labels import OWN_MANAGERS, SEEDED_REPLICAS_ANNOTATION, WRITTEN_REPLICAS_ANNOTATION
 from kvarn_operator.resources.managed_fields import last_owner
-from kvarn_operator.resources.pool_parsing import parse_pool
+from kvarn_operator.resources.pool_parsing import MAX_REPLICAS
 from kvarn_operator.resources.pool_template import Pool
 from kvarn_operator.resources.worker_pool import WorkerPool
 from kvarn_operator.scaling.observation import ReplicasWrite
@@ -17,11 +17,11 @@ _ROLES = tuple(role.value for role in Role)
 
 
 def parse_worker_pool(resource: Mapping[str, Any]) -> WorkerPool:
-    """Raises InvalidResource."""
+    """Raises InvalidResource. Reads no more than counts: what else somebody wrote there must not stop the pool."""
     root = Fields(values=resource)
     metadata, spec = root.section("metadata"), root.section("spec")
     spec.required_text("role")
-    pool = parse_pool(spec)
+    replicas = spec.integer("replicas", Pool().replicas, 0, MAX_REPLICAS)
     return WorkerPool(
         namespace=metadata.required_text("namespace"),
         name=PoolName(metadata.required_text("name")),
@@ -29,8 +29,8 @@ def parse_worker_pool(resource: Mapping[str, Any]) -> WorkerPool:
         generation=metadata.integer("generation", 0, 0, 2**63),
         role=Role(spec.word("role", "", _ROLES)),
         model_service=spec.required_text("modelService"),
-        pool=pool,
-        replicas_write=_last_write(metadata, pool.replicas),
+        replicas=replicas,
+        replicas_write=_last_write(metadata, replicas),
         seeded_replicas=_annotated(metadata, SEEDED_REPLICAS_ANNOTATION),
         status=root.json("status"),
         resource=resource,

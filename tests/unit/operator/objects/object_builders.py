@@ -26,7 +26,7 @@ def service(said: ModelServiceSpec | None = None, name: str = "smollm2") -> Mode
 
 
 def pool_of(owner: ModelService, role: Role = Role.DECODE) -> WorkerPool:
-    return WorkerPool(owner.namespace, pool_name(owner.name, role), "uid-of-pool", 1, role, owner.name, Pool())
+    return WorkerPool(owner.namespace, pool_name(owner.name, role), "uid-of-pool", 1, role, owner.name, 1)
 
 
 def pod(

@@ -8,6 +8,7 @@ import yaml
 from kvarn_operator.objects.pod import build_pod
 from kvarn_operator.objects.worker_pool import build_pool
 from kvarn_operator.reconcile.observed import OperatorDefaults
+from kvarn_operator.resources.fields import Fields
 from kvarn_operator.resources.model_service import ModelService
 from kvarn_operator.resources.parsing import parse_model_service, parse_pod, parse_worker_pool
 from kvarn_operator.resources.pod_contract import (
@@ -18,6 +19,7 @@ from kvarn_operator.resources.pod_contract import (
     POD_NAME_VARIABLE,
     WORKER_CONTAINER,
 )
+from kvarn_operator.resources.pool_parsing import parse_pool
 from kvarn_operator.scaling.spec import Role
 
 from tests.style.source_tree import ROOT
@@ -56,7 +58,7 @@ def test_a_built_pool_is_taken_and_says_what_the_service_says(role: Role) -> Non
     for resource in (body, defaulted(schema(WORKER_POOL), body)):
         pool = parse_worker_pool(resource)
         assert (pool.role, pool.model_service) == (role, "llama")
-        assert pool.pool == dataclasses.replace(wanted, replicas=1)
+        assert parse_pool(Fields("spec", resource["spec"])) == dataclasses.replace(wanted, replicas=1)
 
 
 @pytest.mark.parametrize("spec", [{}, merged(CLAIM, ENGINE), HUB], ids=["embedded", "claim", "hub"])

@@ -7,8 +7,12 @@ from typing import Any
 
 import jsonschema
 import pytest
+from kvarn_operator.resources.fields import Fields
 from kvarn_operator.resources.labels import GROUP, VERSION
 from kvarn_operator.resources.parsing import parse_model_service, parse_worker_pool
+from kvarn_operator.resources.pool_parsing import parse_pool
+from kvarn_operator.resources.pool_template import Pool
+from kvarn_operator.scaling.spec import Role
 
 from tests.support.crds import (
     FOLDER,
@@ -27,7 +31,15 @@ from tests.unit.operator.resources.recording import leaves, recording, required,
 from tests.unit.operator.resources.resource_builders import merged, nested, pool_json, service_json
 
 BOTH = [MODEL_SERVICE, WORKER_POOL]
-PARSERS = {MODEL_SERVICE: parse_model_service, WORKER_POOL: parse_worker_pool}
+
+
+def parse_whole_pool(resource: Mapping[str, Any]) -> tuple[Pool, Role, str]:
+    """As the parts of a ModelService are read, since a pool repeats them."""
+    pool = parse_worker_pool(resource)
+    return parse_pool(Fields("spec", resource["spec"])), pool.role, pool.model_service
+
+
+PARSERS = {MODEL_SERVICE: parse_model_service, WORKER_POOL: parse_whole_pool}
 BASES = {MODEL_SERVICE: service_json({}), WORKER_POOL: pool_json()}
 
 CLAIMED_BY_THE_OPERATOR_ITSELF = {"spec.role", "spec.modelService"}
@@ -77,7 +89,7 @@ def test_no_field_is_ignored(plural: str, node: Node) -> None:
 
 def spec_of(plural: str, resource: Mapping[str, Any]) -> Any:
     parsed = PARSERS[plural](resource)
-    return parsed.spec if plural == MODEL_SERVICE else (parsed.pool, parsed.role, parsed.model_service)  # type: ignore[attr-defined]
+    return parsed.spec if plural == MODEL_SERVICE else parsed  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("plural", BOTH)

@@ -11,7 +11,6 @@ from kvarn_operator.resources.labels import (
     SEEDED_REPLICAS_ANNOTATION,
     WRITTEN_REPLICAS_ANNOTATION,
 )
-from kvarn_operator.resources.pool_template import Pool
 from kvarn_operator.resources.worker_pool_parsing import UNTRACKED_WRITER
 from kvarn_operator.scaling.observation import ReplicasWrite
 from kvarn_operator.scaling.spec import Role
@@ -34,21 +33,20 @@ def write(replicas: int, *entries: dict[str, Any], written: str | None = None) -
 def test_a_bare_pool_is_all_defaults() -> None:
     found = pool()
     assert (found.namespace, found.name, found.uid, found.generation) == ("models", "smollm2-decode", "u-2", 5)
-    assert (found.role, found.model_service, found.pool) == (Role.DECODE, "smollm2", Pool())
+    assert (found.role, found.model_service, found.replicas) == (Role.DECODE, "smollm2", 1)
     assert (found.replicas_write, found.seeded_replicas, found.status) == (None, None, None)
     assert found.resource == pool_json()
     assert not found.deleting
 
 
-def test_what_a_pool_shares_with_a_service_is_read_alike() -> None:
-    assert pool({"replicas": 7, "drain": {"timeoutSeconds": 9}}).pool.drain.timeout_s == 9.0
-    with pytest.raises(InvalidResource, match=r"spec\.scaling\.min: \(5\) is above max \(2\)"):
-        pool({"scaling": {"min": 5, "max": 2}})
+def test_what_does_not_count_cannot_be_wrong() -> None:
+    """Or else whoever edits a pool could stop the operator from keeping its pods."""
+    assert pool({"replicas": 7, "scaling": {"min": 5, "max": 2}, "template": {"args": {"port": "1"}}}).replicas == 7
 
 
 def test_more_than_max_is_no_error_here() -> None:
     """`max` may have been lowered below what there is: the planner brings it down, and must be able to."""
-    assert pool({"replicas": 8, "scaling": {"mode": "SLO", "max": 2}}).pool.replicas == 8
+    assert pool({"replicas": 8, "scaling": {"mode": "SLO", "max": 2}}).replicas == 8
 
 
 def test_a_pool_that_goes_says_so() -> None:
