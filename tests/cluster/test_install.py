@@ -2,6 +2,7 @@
 roll back, uninstall. The tests share one release and go through its life in order.
 """
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -115,6 +116,38 @@ def test_helm_test_passes(installed: Installed) -> None:
     assert "Succeeded" in installed.cluster.helm(installed.namespace).test(RELEASE)
 
 
+def test_the_plugin_shows_what_runs(installed: Installed) -> None:
+    status = plugin(installed, "status", MODEL)
+    assert f"{MODEL}  ready" in status
+    rows = {cells[0]: cells for line in status.splitlines() if len(cells := line.split()) > 3}
+    for pod in installed.kubectl.list("pods", WORKERS):
+        assert rows[name(pod)][2] == "ready"
+        assert rows[name(pod)][4:7] == ["0", "0", "0"]  # at rest; a dash: it could not be asked
+    (router,) = installed.kubectl.list("pods", "app.kubernetes.io/component=router")
+    assert rows[name(router)][1:] == ["ready", "0", "0"]
+    assert "TTFT <= " in status
+
+
+def test_the_plugin_explains_and_shows_logs(installed: Installed) -> None:
+    explained = plugin(installed, "explain", MODEL)
+    assert f"{MODEL}-decode: " in explained
+    (decode,) = installed.kubectl.list("pods", "kvarn.dev/role=decode")
+    assert any("blocks=" in line and name(decode) in line for line in explained.splitlines())
+    lines = plugin(installed, "logs", MODEL, "--role", "decode", "--tail", "3").splitlines()
+    assert len(lines) == 3
+    assert all(line.startswith(f"{name(decode)} {{") for line in lines)
+
+
+def test_the_plugin_drains_a_worker_that_is_replaced_first(installed: Installed) -> None:
+    (decode,) = installed.kubectl.list("pods", "kvarn.dev/role=decode")
+    assert f"{name(decode)} is gone" in plugin(installed, "drain", name(decode), "--timeout-s", "200")
+    (successor,) = installed.kubectl.list("pods", "kvarn.dev/role=decode")
+    assert condition(successor, "Ready") == "True"
+    refused = installed.cluster.client.attempt(*plugin_command(installed, "status", "no-such-model"))
+    assert refused.returncode == 2
+    assert f"no ModelService no-such-model in namespace {installed.namespace}; there: {MODEL}" in refused.stderr
+
+
 def test_upgrade_and_rollback(
     installed: Installed, url: str, reference: Reference, tmp_path: Path, tell: Callable[[str], None]
 ) -> None:
@@ -148,6 +181,14 @@ def test_uninstall_leaves_the_crds_alone(installed: Installed) -> None:
     cluster_wide = installed.kubectl("get", "crd,clusterrole,clusterrolebinding", "-o", "name").splitlines()
     left = [each.partition("/")[2] for each in cluster_wide if "kvarn" in each]
     assert sorted(left) == ["modelservices.kvarn.dev", "workerpools.kvarn.dev"]
+
+
+def plugin(installed: Installed, *args: str) -> str:
+    return installed.cluster.client.run(*plugin_command(installed, *args))
+
+
+def plugin_command(installed: Installed, *args: str) -> list[str]:
+    return [sys.executable, "-m", "kvarn_cli", "k8s", *args, "--namespace", installed.namespace]
 
 
 def wait_for_images(installed: Installed, images: Images) -> None:

@@ -17,6 +17,9 @@ NamespaceOption = Annotated[str, typer.Option("--namespace", "-n", help="Empty: 
 ContextOption = Annotated[str, typer.Option(help="Empty: the kubeconfig's current one.")]
 NameArgument = Annotated[str, typer.Argument(help="A ModelService; empty: all of the namespace.")]
 
+PIPE_WIDTH = 200
+"""Of what goes to a file or program, which a terminal's 80 columns would cut."""
+
 
 def main() -> None:
     build_k8s_app()()
@@ -76,6 +79,8 @@ def _run(context: str, namespace: str, action: Callable[[Cluster, Console], int]
     from kvarn_cli.k8s.api_cluster import ApiCluster
 
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=PIPE_WIDTH)
     try:
         code = action(ApiCluster(context, namespace), console)
     except ClusterError as error:
