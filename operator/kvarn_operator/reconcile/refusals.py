@@ -24,10 +24,16 @@ def refused(observed: Observed, error: InvalidResource, now: float) -> Iterator[
 
 
 def orphans(observed: Observed, made: Collection[PoolName], now: float) -> Iterator[Action]:
-    """Of the pools, those that no ModelService made. With a ModelService the garbage collector takes what it owned."""
+    """Of the pools, those that no ModelService made. What a deleted one owned is the garbage collector's."""
     for pool in observed.pools:
-        if pool.name not in made and not pool.deleting:
+        goes_along = not made and _is_owned(pool)
+        if pool.name not in made and not pool.deleting and not goes_along:
             yield from _orphaned(pool, bool(made), now)
+
+
+def _is_owned(pool: WorkerPool) -> bool:
+    owners = pool.resource["metadata"].get("ownerReferences") or ()
+    return any(owner["kind"] == "ModelService" for owner in owners)
 
 
 def _orphaned(pool: WorkerPool, has_service: bool, now: float) -> Iterator[Action]:

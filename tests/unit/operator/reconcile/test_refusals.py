@@ -3,11 +3,20 @@
 import copy
 from dataclasses import replace
 
-from kvarn_operator.reconcile.actions import EmitEvent, Plan, WriteStatus
+import pytest
+from kvarn_operator.reconcile.actions import Apply, EmitEvent, Plan, WriteStatus
 from kvarn_operator.reconcile.service import reconcile
 
-from tests.support.fake_cluster import DECODE
+from tests.support.fake_cluster import DECODE, FakeCluster
 from tests.unit.operator.reconcile.reconcile_stories import deeds, serving, settle, slo, spec, step
+
+
+def orphan(cluster: FakeCluster) -> None:
+    """As `kubectl delete --cascade=orphan` leaves it."""
+    cluster.service = None
+    for pool in cluster.pools.values():
+        pool["metadata"]["ownerReferences"] = []
+
 
 GPU = {"resources": {"limits": {"nvidia.com/gpu": "4"}}}
 
@@ -62,7 +71,7 @@ def test_a_pool_that_the_api_server_refuses_is_told_on_the_model() -> None:
 
 def test_a_pool_without_its_model_says_so_once_and_keeps_its_pods() -> None:
     cluster = serving(decode=2)
-    cluster.service = None
+    orphan(cluster)
     plan = step(cluster)
     assert deeds(plan) == []
     assert cluster.condition("Accepted", DECODE) == ("False", "NoModelService")
@@ -80,6 +89,33 @@ def test_a_pool_that_a_model_did_not_make_is_told_to_be_of_no_use() -> None:
     assert cluster.condition("Accepted", "mine") == ("False", "NoModelService")
     assert "delete it" in cluster.told("Accepted", "mine")["message"]
     settle(cluster)
+    assert cluster.condition("Ready") == ("True", "Serving")
+
+
+def test_pools_of_a_model_that_was_just_deleted_are_not_complained_about() -> None:
+    cluster = serving()
+    cluster.service = None
+    assert step(cluster) == Plan(())
+
+
+@pytest.mark.parametrize("cascade", ["background", "orphan"])
+def test_a_model_that_is_made_again_takes_over_what_still_serves(cascade: str) -> None:
+    cluster = serving(decode=2)
+    cluster.scale(DECODE, 3)
+    settle(cluster)
+    pods = set(cluster.pods)
+    if cascade == "orphan":
+        orphan(cluster)
+    cluster.service = None
+    step(cluster)
+    cluster.put_service(spec(decode=2))
+    cluster.service["metadata"]["uid"] = "uid-again"
+    assert [type(action) for action in deeds(step(cluster))] == [Apply, Apply]
+    settle(cluster)
+    assert set(cluster.pods) == pods
+    owners = [owner["uid"] for pool in cluster.pools.values() for owner in pool["metadata"]["ownerReferences"]]
+    assert owners == ["uid-again"] * 2
+    assert cluster.condition("Accepted", DECODE) == ("True", "Valid")
     assert cluster.condition("Ready") == ("True", "Serving")
 
 
