@@ -27,7 +27,7 @@ from kvarn_operator.cluster.election import Election, Leadership, LeaseName
 from kvarn_operator.cluster.event_ledger import EventLedger, EventLimits
 from kvarn_operator.cluster.event_recorder import EventRecorder, Reporter
 from kvarn_operator.cluster.executor import Executor
-from kvarn_operator.cluster.health import Health, serve_health
+from kvarn_operator.cluster.health import Health
 from kvarn_operator.cluster.kinds import Kind, followed_kinds
 from kvarn_operator.cluster.lease import Candidate, LeaseTimes
 from kvarn_operator.cluster.metrics import OperatorMetrics
@@ -195,7 +195,7 @@ async def serve(settings: OperatorSettings) -> int:
         loop.add_signal_handler(number, stop.set)
     endpoints = settings.endpoints
     metrics = serve_metrics(app.registry, endpoints.host, endpoints.metrics_port)
-    health = serve_health(app.health, endpoints.host, endpoints.health_port)
+    health = serve_metrics(app.registry, endpoints.host, endpoints.health_port, app.health)
     try:
         async with TaskOwner("operator", lambda _name, _error: app.failed.set()) as tasks:
             tasks.spawn(beat(app.progress), "beat", forever=True)

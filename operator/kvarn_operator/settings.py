@@ -81,7 +81,7 @@ class EndpointSettings:
     """Address of both ports below."""
 
     health_port: int = 8081
-    """Serves /live and /ready; 0: off."""
+    """Serves /live, /ready and /metrics; 0: off."""
 
     metrics_port: int = 8082
     """Serves /metrics; 0: off."""

@@ -25,10 +25,6 @@ class Progress:
         """`part` got on until `lag_s` ago, and must again within `limit_s`."""
         self._marks[part] = (self._clock() - lag_s, limit_s)
 
-    def forget(self, part: str) -> None:
-        """The part has ended in order."""
-        self._marks.pop(part, None)
-
     def stalls(self) -> tuple[Stall, ...]:
         now = self._clock()
         marks = sorted(dict(self._marks).items())
