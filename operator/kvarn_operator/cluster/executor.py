@@ -84,7 +84,11 @@ class Executor:
         return self._refusals[key].object if key in self._refusals else ""
 
     async def carry_out(self, key: ServiceKey, plan: Plan) -> bool:
-        """Whether anything but Events was written. Raises the first ClusterError."""
+        """Whether anything became new by it, Events aside. Raises the first ClusterError.
+
+        A write that the API server takes and that changes nothing, since an older CRD drops the field, is no reason to
+        look again at once.
+        """
         self._refusals.pop(key, None)  # told anew by the actions of this plan
         first: ClusterError | None = None
         wrote, stale = False, False
@@ -94,8 +98,7 @@ class Executor:
             if isinstance(action, CreatePod) and _pool_of(action.body) in self.refused(key):
                 continue
             try:
-                await self._carry_out(key, action)
-                wrote = wrote or not isinstance(action, EmitEvent)
+                wrote = await self._carry_out(key, action) or wrote
             except (NotLeading, Unavailable):
                 raise
             except ClusterError as error:
@@ -107,43 +110,46 @@ class Executor:
             raise first
         return wrote
 
-    async def _carry_out(self, key: ServiceKey, action: Action) -> None:
+    async def _carry_out(self, key: ServiceKey, action: Action) -> bool:
         self._leadership.check()
         name = type(action).__name__
         try:
-            await self._act(key, action)
+            wrote = await self._act(key, action)
         except ClusterError:
             self._meter.acted(name, succeeded=False)
             raise
         self._meter.acted(name, succeeded=True)
         if not isinstance(action, WriteStatus | EmitEvent):
             logger.info("done", extra={"model": str(key), "action": name, "object": _target(action)})
+        return wrote
 
-    async def _act(self, key: ServiceKey, action: Action) -> None:
+    async def _act(self, key: ServiceKey, action: Action) -> bool:
         match action:
             case Apply():
                 kind = kind_of(action.body)
-                self._take_over(kind, await self._api.apply(kind, action.body, APPLY_MANAGER))
+                return self._take_over(kind, await self._api.apply(kind, action.body, APPLY_MANAGER))
             case SetReplicas():
                 body = replicas_body(key.namespace, self._mirror.find(key, WORKER_POOL, action.pool), action)
-                self._take_over(WORKER_POOL, await self._api.apply(WORKER_POOL, body, action.manager))
+                return self._take_over(WORKER_POOL, await self._api.apply(WORKER_POOL, body, action.manager))
             case CreatePod():
-                self._take_over(POD, await self._created(key, action.body))
+                return self._take_over(POD, await self._created(key, action.body))
             case Cordon():
                 marks = {DRAINING_ANNOTATION: action.since, DRAIN_REASON_ANNOTATION: action.reason}
-                await self._annotate(key, action.pod, action.uid, marks)
+                return await self._annotate(key, action.pod, action.uid, marks)
             case Uncordon():
                 no_marks = {DRAINING_ANNOTATION: None, DRAIN_REASON_ANNOTATION: None}
-                await self._annotate(key, action.pod, action.uid, no_marks)
+                return await self._annotate(key, action.pod, action.uid, no_marks)
             case DeletePod():
                 await self._delete(key, action)
+                return True
             case WriteStatus():
-                await self._write_status(key, action)
+                return await self._write_status(key, action)
             case EmitEvent():
                 await self._emit(key, action)
+                return False
 
-    def _take_over(self, kind: Kind, written: Resource) -> None:
-        self._mirror.put(kind, written, Source.OWN_WRITE)
+    def _take_over(self, kind: Kind, written: Resource) -> bool:
+        return self._mirror.put(kind, written, Source.OWN_WRITE)
 
     async def _created(self, key: ServiceKey, body: Body) -> Resource:
         """A repeated creation is done already. Raises Refused when the name is somebody else's."""
@@ -171,12 +177,13 @@ class Executor:
             case Apply():
                 refusals.object = refusals.object or why
 
-    async def _annotate(self, key: ServiceKey, pod: str, uid: str, marks: Mapping[str, str | None]) -> None:
+    async def _annotate(self, key: ServiceKey, pod: str, uid: str, marks: Mapping[str, str | None]) -> bool:
         body = {"metadata": {"uid": uid, "annotations": dict(marks)}}
         try:
-            self._take_over(POD, await self._api.merge(POD, key.namespace, pod, body, APPLY_MANAGER))
+            return self._take_over(POD, await self._api.merge(POD, key.namespace, pod, body, APPLY_MANAGER))
         except NotFound:
             self._mirror.remove(uid)
+            return True
 
     async def _delete(self, key: ServiceKey, action: DeletePod) -> None:
         try:
@@ -190,14 +197,14 @@ class Executor:
         else:
             self._mirror.remove(action.uid)
 
-    async def _write_status(self, key: ServiceKey, action: WriteStatus) -> None:
+    async def _write_status(self, key: ServiceKey, action: WriteStatus) -> bool:
         kind = kind_named(action.kind)
         metadata = {"namespace": key.namespace, "name": action.name}
         body = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, "status": action.status}
         try:
-            self._take_over(kind, await self._api.apply(kind, body, STATUS_MANAGER, "status"))
+            return self._take_over(kind, await self._api.apply(kind, body, STATUS_MANAGER, "status"))
         except NotFound:
-            return  # deleted in the meantime: nobody is left to read it
+            return False  # deleted in the meantime: nobody is left to read it
 
     async def _emit(self, key: ServiceKey, action: EmitEvent) -> None:
         about = self._mirror.find(key, kind_named(action.kind), action.name)

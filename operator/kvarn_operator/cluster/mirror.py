@@ -79,23 +79,25 @@ class Mirror:
         self._services: dict[ServiceKey, set[Uid]] = {}
         self._gone: dict[Uid, _Tombstone] = {}
 
-    def put(self, kind: Kind, resource: Resource, source: Source) -> None:
-        """Take over an object, unless it is older than what is here or known to be gone."""
+    def put(self, kind: Kind, resource: Resource, source: Source) -> bool:
+        """Take over an object, unless it is older than what is here or known to be gone. Whether it was new."""
         uid, version, key = Uid(resource["metadata"]["uid"]), version_of(resource), service_key(kind, resource)
         entry = self._entries.get(uid)
         tombstone = self._gone.get(uid)
         if key is None or (tombstone is not None and version <= tombstone.version):
-            return
+            return False
+        new = entry is None or version > entry.version or version < 0
         if entry is None:
             self._gone.pop(uid, None)
             entry = self._entries[uid] = _Entry(key, kind, _slim(kind, resource), version)
             self._services.setdefault(key, set()).add(uid)
             self._on_change(key)
-        elif version > entry.version or version < 0:
+        elif new:
             self._renew(uid, entry, key, _slim(kind, resource), version)
         if source is Source.WATCH:
             entry.told = max(entry.told, version)
         entry.untold_since = None if entry.told >= entry.version else entry.untold_since
+        return new
 
     def remove(self, resource_uid: str, version: int = FOR_GOOD) -> None:
         """The object is gone, or no longer ours, as of this version."""
@@ -135,9 +137,6 @@ class Mirror:
 
     def find(self, key: ServiceKey, kind: Kind, name: str) -> Resource | None:
         return next((each for each in self.of(key, kind) if each["metadata"]["name"] == name), None)
-
-    def count(self, kind: Kind) -> int:
-        return sum(entry.kind == kind for entry in self._entries.values())
 
     def _entries_of(self, key: ServiceKey) -> Iterator[_Entry]:
         return (self._entries[uid] for uid in self._services.get(key, ()))
