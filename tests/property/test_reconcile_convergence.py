@@ -46,6 +46,7 @@ class Run:
         """Whether anything was asked for."""
         plan = reconcile(self.cluster.observe(), self.cluster.now)
         self.before_acting(self.cluster, plan)
+        self.cluster.begin()
         for action in plan.actions:
             if self.fails() and not isinstance(action, WriteStatus | EmitEvent):
                 break
@@ -164,13 +165,20 @@ def changes(draw: st.DrawFn) -> Change:
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow],
 )
-@given(st.lists(st.tuples(changes(), st.integers(0, 4)), max_size=6), st.integers(0, 2**32), st.integers(11, 30))
-def test_it_converges_whatever_happens(happens: list[tuple[Change, int]], seed: int, room: int) -> None:
+@given(
+    st.lists(st.tuples(changes(), st.integers(0, 4)), max_size=6),
+    st.integers(0, 2**32),
+    st.integers(11, 30),
+    st.booleans(),
+)
+def test_it_converges_whatever_happens(happens: list[tuple[Change, int]], seed: int, room: int, quota: bool) -> None:
     """Between two changes the operator gets some rounds, in which calls fail and time passes unevenly."""
     chance = random.Random(seed)
     pace = Pace(lambda: chance.uniform(0, 20), lambda: chance.uniform(0, 90), lambda: chance.uniform(0, 20))
     run = Run(
-        FakeCluster(room, pace), fails=lambda: chance.random() < 0.1, seconds=lambda: chance.choice([0.1, 2.0, 15.0])
+        FakeCluster(room, pace, quota=room if quota else None),
+        fails=lambda: chance.random() < 0.1,
+        seconds=lambda: chance.choice([0.1, 2.0, 15.0]),
     )
     run.cluster.put_service(asked("worker:1", 16))
     for change, rounds in [(lambda cluster: None, 10), *happens]:

@@ -95,6 +95,8 @@ class FakeCluster:
     """Pods whose metrics cannot be read."""
 
     created: int = 0
+    quota: int | None = None
+    """Pods that may exist at all, those that end included."""
 
     # -- what users and others do
 
@@ -139,10 +141,16 @@ class FakeCluster:
 
     def carry_out(self, plan: Plan, stop_after: int | None = None) -> int:
         """How many actions were carried out: all, or those before the crash."""
+        self.begin()
         actions = plan.actions[:stop_after]
         for action in actions:
             self.act(action)
         return len(actions)
+
+    def begin(self) -> None:
+        """What a quota refused is told anew by the creations of each plan."""
+        if self.quota is not None:
+            self.refused = {}
 
     def act(self, action: Action) -> None:
         match action:
@@ -274,9 +282,12 @@ class FakeCluster:
 
     def _create(self, body: Json) -> None:
         pool, name = body["metadata"]["labels"][POOL_LABEL], body["metadata"]["name"]
-        if pool in self.refused:
+        if pool in self.refused and self.quota is None:
             raise Refusal(self.refused[pool])
         if name in self.pods:
+            return
+        if self.quota is not None and len(self.pods) >= self.quota:
+            self.refused[pool] = f"exceeded quota: pods={self.quota}"
             return
         self.created += 1
         pod = copy.deepcopy(dict(body))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from kvarn_operator.reconcile.observed import Readings
+from kvarn_operator.reconcile.observed import Observed, Readings
 from kvarn_operator.reconcile.pool_view import OPERATOR_DRAINS, ROLLOUT, SCALE_DOWN, PoolView
 from kvarn_operator.resources.model_service import Rollout
 from kvarn_operator.resources.worker_pool import WorkerPod
@@ -34,15 +34,15 @@ class PoolChange:
 
 
 def pool_changes(
-    views: Sequence[PoolView], pairing: str, rollout: Rollout, readings: Readings
+    views: Sequence[PoolView], pairing: str, rollout: Rollout, observed: Observed
 ) -> Mapping[PoolName, PoolChange]:
     """`pairing` is the one that new pods get."""
-    progress = [_progress(view, pairing) for view in views]
+    progress = [_progress(view, pairing, view.resource.name in observed.refused) for view in views]
     steps = {step.role: step for step in next_steps(progress, rollout)}
     changes = {}
     for view, own in zip(views, progress, strict=True):
         step = steps[view.role]
-        victims = tuple(victim for drain in step.drain for victim in _victims(view, drain, readings))
+        victims = tuple(victim for drain in step.drain for victim in _victims(view, drain, observed.readings))
         returning = _wanted_back(view, step.create)
         if not any(pod.ready for pod in (*view.pods.active, *returning)):
             returning = (*returning, *_rescued(view, own, progress, rollout))
@@ -51,9 +51,9 @@ def pool_changes(
     return changes
 
 
-def _progress(view: PoolView, pairing: str) -> PoolProgress:
+def _progress(view: PoolView, pairing: str, refused: bool) -> PoolProgress:
     groups, leaving = groups_of(view.pods.active), len(view.pods.leaving)
-    return PoolProgress(view.role, view.desired, view.revision, pairing, groups, leaving)
+    return PoolProgress(view.role, view.desired, view.revision, pairing, groups, leaving, refused)
 
 
 def _wanted_back(view: PoolView, count: int) -> tuple[WorkerPod, ...]:

@@ -83,7 +83,7 @@ def _pictures(
         )
         for pool in live
     ]  # fmt: skip
-    changes = pool_changes(views, pairing(service.spec, defaults), service.spec.rollout, observed.readings)
+    changes = pool_changes(views, pairing(service.spec, defaults), service.spec.rollout, observed)
     return tuple(
         PoolPicture(view, changes[name], outcomes[name], observed.refused.get(name, ""))
         for view in views

@@ -54,6 +54,9 @@ class PoolProgress:
     draining: int = 0
     """Pods that are on their way out and still hold their place."""
 
+    refused: bool = False
+    """The API server takes no new pod of it now, because of a quota say."""
+
     @property
     def current(self) -> PodGroup:
         """All pods of the wanted revision as one."""

@@ -2,12 +2,13 @@
 
 A pool's surge may take the node that the other pool's share of the target needs. Neither can then go on: the one has
 no node, and the other's old pods wait for its new ones. So a pool does not surge ahead of one that starves, and when
-nothing moves any more, gives one pod beyond its target back.
+nothing moves any more, gives one pod beyond its target back. Room in a quota runs out in the same way.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 
+from kvarn_operator.rollout.progress import PodGroup, PoolProgress, PoolStep
 from kvarn_operator.rollout.standing import Standing
 
 
@@ -34,6 +35,22 @@ def giving_back(pools: Sequence[Standing]) -> list[Standing]:
                 found[index] = replace(pool, gives=current.idle + 1)
                 break
     return found
+
+
+def with_placeless(pool: PoolProgress, count: int) -> PoolProgress:
+    """As if so many wanted pods were there that were refused."""
+    groups = (PodGroup(pool.revision, pool.pairing, unschedulable=count),) if count else ()
+    return replace(pool, groups=(*pool.groups, *groups))
+
+
+def asked_again(step: PoolStep, pool: PoolProgress, placeless: int) -> PoolStep:
+    """The step of a pool that was seen with placeless pods: they are made anew, save those that should go."""
+    drains, left = [], placeless
+    for drain in step.drain:
+        gone = min(left, drain.count) if (drain.revision, drain.pairing) == (pool.revision, pool.pairing) else 0
+        left -= gone
+        drains += [replace(drain, count=drain.count - gone)] if drain.count > gone else []
+    return replace(step, create=step.create + left, drain=tuple(drains))
 
 
 def _goes_first(other: Standing, pool: Standing) -> bool:

@@ -18,7 +18,7 @@ from kvarn_operator.resources.model_service import Rollout
 from kvarn_operator.rollout.allowance import drainable, within_ratio
 from kvarn_operator.rollout.layouts import layout_classes
 from kvarn_operator.rollout.progress import Drain, Gate, PodGroup, PoolProgress, PoolStep
-from kvarn_operator.rollout.shortage import giving_back, yielding
+from kvarn_operator.rollout.shortage import asked_again, giving_back, with_placeless, yielding
 from kvarn_operator.rollout.standing import Standing, complete_layouts
 from kvarn_operator.scaling.spec import Role
 
@@ -26,7 +26,19 @@ GroupKey = tuple[str, str]
 
 
 def next_steps(pools: Sequence[PoolProgress], rollout: Rollout) -> tuple[PoolStep, ...]:
-    """One step for each pool, in the order given. An empty step with `Gate.NONE` means that the pool is done."""
+    """One step for each pool, in the order given. An empty step with `Gate.NONE` means that the pool is done.
+
+    A pod that the API server refuses counts as one that finds no node, and is asked for again.
+    """
+    found = _planned(pools, rollout)
+    missing = [step.create if pool.refused else 0 for step, pool in zip(found, pools, strict=True)]
+    if not any(missing):
+        return found
+    found = _planned([with_placeless(pool, count) for pool, count in zip(pools, missing, strict=True)], rollout)
+    return tuple(asked_again(step, pool, count) for step, pool, count in zip(found, pools, missing, strict=True))
+
+
+def _planned(pools: Sequence[PoolProgress], rollout: Rollout) -> tuple[PoolStep, ...]:
     pairings = {pool.pairing for pool in pools} | {group.pairing for pool in pools for group in pool.groups}
     classes = layout_classes(pairings)
     standings = yielding([Standing(pool, rollout, classes) for pool in pools if pool.target > 0])

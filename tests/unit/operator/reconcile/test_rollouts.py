@@ -47,6 +47,45 @@ def test_a_layout_that_pairs_only_with_itself() -> None:
     assert len(cluster.pods) == 4
 
 
+IN_PLACE = {"maxSurge": 0, "maxUnavailable": 1}
+ONE_AWAY = {"maxSurge": 1, "maxUnavailable": 1}
+
+
+@pytest.mark.parametrize(
+    ("replicas", "rollout"), [(1, IN_PLACE), (1, ONE_AWAY), (2, IN_PLACE), (2, ONE_AWAY), (3, ONE_AWAY)]
+)
+@pytest.mark.parametrize("engine", [{}, {"blockSize": 32}], ids=["same layout", "another layout"])
+def test_a_quota_without_room_for_one_more_is_rolled_in_place(
+    replicas: int, rollout: dict[str, int], engine: dict[str, int]
+) -> None:
+    cluster = FakeCluster(quota=2 * replicas)
+    asked = {"prefill": replicas, "decode": replicas, "rollout": rollout}
+    cluster.put_service(spec(**asked))
+    settle(cluster)
+    old = cluster.revisions(PREFILL) | cluster.revisions(DECODE)
+    new = {"prefill__template": image(NEW), "decode__template": image(NEW)}
+    cluster.put_service(spec(**asked, **new, engine=engine))
+    for _ in range(100):
+        step(cluster)
+        assert replicas == 1 or cluster.serves_a_pair()
+    settle(cluster)
+    assert (len(cluster.serving(PREFILL)), len(cluster.serving(DECODE))) == (replicas, replicas)
+    assert not (cluster.revisions(PREFILL) | cluster.revisions(DECODE)) & old
+
+
+def test_a_quota_without_room_and_no_pod_that_may_be_away_is_told() -> None:
+    cluster = FakeCluster(quota=4)
+    cluster.put_service(spec(prefill=2, decode=2))
+    settle(cluster)
+    old = set(cluster.pods)
+    cluster.put_service(spec(prefill=2, decode=2, decode__template=image(NEW)))
+    for _ in range(20):
+        step(cluster)
+    assert set(cluster.pods) == old
+    assert cluster.condition("Progressing", DECODE) == ("False", "RolloutBlocked")
+    assert "exceeded quota" in cluster.told("Progressing", DECODE)["message"]
+
+
 def test_rolling_back_takes_cordoned_pods_back() -> None:
     cluster = serving(decode=2)
     old = cluster.serving(DECODE)
