@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from kvarn_operator.app import App
+from kvarn_operator.settings import ScopeSettings
 
 from tests.support.kubernetes_api import EVENT, LEASE, POD, POOL, SERVICE, Cluster, Fault, served_cluster
 from tests.support.kubernetes_store import Answer, Served
@@ -141,6 +142,19 @@ async def test_a_name_taken_by_a_foreign_pod_is_waited_for(cluster: tuple[Cluste
         await eventually(
             lambda: [pod for pod in served.store.list(POD, NAMESPACE) if "labels" in pod["metadata"]], "the pool's own"
         )
+
+
+async def test_a_namespace_without_rights_holds_no_other_back(cluster: tuple[Cluster, str]) -> None:
+    served, url = cluster
+    served.forbidden.add("gone")
+    add_service(served)
+    settings = replace(SETTINGS, scope=ScopeSettings(namespaces=(NAMESPACE, "gone")))
+    async with operator(url, settings, reconcile=plain_reconcile) as running:
+        await eventually(lambda: not running.app.health.waits_for, "ready")
+        await eventually(lambda: pods(served) == ["chat-decode-0"], "the pod")
+        served.store.delete(POD, NAMESPACE, "chat-decode-0")
+        await eventually(lambda: pods(served) == ["chat-decode-0"], "the deleted pod again", 60.0)
+        assert running.app.health.live() == ""
 
 
 async def test_crds_may_come_after_the_operator(cluster: tuple[Cluster, str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,9 @@ class Cluster:
     unserved: set[str] = field(default_factory=set)
     """Plurals that do not exist, as before a CRD is installed."""
 
+    forbidden: set[str] = field(default_factory=set)
+    """Namespaces in which the operator has no rights, as after they were deleted with its RoleBinding."""
+
     deaf: bool = False
     """Watches get nothing any more, and nobody says so."""
 
@@ -161,6 +164,8 @@ class Cluster:
             if fault.status == 0:
                 return _broken()
             raise Answer(fault.status, fault.reason, "injected", fault.retry_after)
+        if namespace in self.forbidden:
+            raise Answer(403, "Forbidden", f"no rights in {namespace}")
         if verb == "watch":
             if int(request.query_params["resourceVersion"]) < self.oldest:
                 raise Answer(410, "Expired", "too old resource version")
