@@ -54,20 +54,16 @@ kvarn.dev/model-service: {{ . | quote }}
 {{- end }}
 {{- end -}}
 
-{{/* Without a version: a new chart alone restarts nothing. */}}
+{{/* With ["labels"], which like commonLabels may not replace what selects pods. No version: a new chart restarts nothing. */}}
 {{- define "kvarn.podLabels" -}}
-{{ include "kvarn.selector" . }}
-app.kubernetes.io/part-of: kvarn
-{{- with .root.Values.commonLabels }}
-{{ toYaml . }}
-{{- end }}
+{{- $own := merge (include "kvarn.selector" . | fromYaml) (dict "app.kubernetes.io/part-of" "kvarn") -}}
+{{- merge $own (.labels | default dict) .root.Values.commonLabels | toYaml -}}
 {{- end -}}
 
 {{- define "kvarn.labels" -}}
-{{ include "kvarn.podLabels" . }}
-app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .root.Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- $release := dict "app.kubernetes.io/version" .root.Chart.AppVersion "app.kubernetes.io/managed-by" .root.Release.Service -}}
+{{- $_ := set $release "helm.sh/chart" (printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-") -}}
+{{- merge $release (include "kvarn.podLabels" . | fromYaml) | toYaml -}}
 {{- end -}}
 
 {{/* (dict "root" "component" "name" ["model"] ["namespace"] ["labels"] ["annotations"]): a whole metadata block. */}}
@@ -79,9 +75,6 @@ metadata:
   {{- end }}
   labels:
     {{- include "kvarn.labels" . | nindent 4 }}
-    {{- with .labels }}
-    {{- toYaml . | nindent 4 }}
-    {{- end }}
   {{- $annotations := merge (dict) (.annotations | default dict) .root.Values.commonAnnotations }}
   {{- with $annotations }}
   annotations:

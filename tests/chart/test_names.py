@@ -1,0 +1,57 @@
+"""What users name as they like never breaks what the chart needs: labels, variables, releases, models."""
+
+import json
+
+import pytest
+
+from tests.chart.rendering import Helm, HelmError, StrictLoader, name_of, of_kind
+
+OWN = {
+    "app.kubernetes.io/name": "kvarn",
+    "app.kubernetes.io/instance": "kvarn",
+    "app.kubernetes.io/component": "router",
+    "app.kubernetes.io/part-of": "kvarn",
+    "app.kubernetes.io/version": "0.1.0",
+    "app.kubernetes.io/managed-by": "Helm",
+    "helm.sh/chart": "kvarn-0.1.0",
+    "kvarn.dev/model-service": "smollm2",
+}
+"""Labels of a router's objects that the chart sets itself."""
+
+SELECTING = (
+    "app.kubernetes.io/name",
+    "app.kubernetes.io/component",
+    "app.kubernetes.io/part-of",
+    "kvarn.dev/model-service",
+)
+"""Those by which selectors and policies find its pods."""
+
+
+def test_a_key_that_stands_twice_is_found() -> None:
+    with pytest.raises(HelmError, match="twice in one map: a"):
+        StrictLoader("{a: 1, b: 2, a: 3}").get_single_data()
+
+
+@pytest.mark.parametrize("value", ["commonLabels", "router.podLabels"])
+def test_no_label_of_a_user_replaces_one_of_the_chart(helm: Helm, value: str) -> None:
+    """Company-wide label sets often hold these keys; selectors and policies need the chart's values."""
+    labels = dict.fromkeys(OWN, "platform") | {"example.com/team": "serving", "example.com/on": "true"}
+    bodies = helm.template("--set-json", f"{value}={json.dumps(labels)}")
+    deployment = of_kind(bodies, "Deployment")["smollm2-router"]
+    pod = deployment["spec"]["template"]["metadata"]["labels"]
+    assert {key: pod[key] for key in SELECTING} == {key: OWN[key] for key in SELECTING}
+    assert (pod["example.com/team"], pod["example.com/on"]) == ("serving", "true")
+    assert deployment["spec"]["selector"]["matchLabels"].items() <= pod.items()
+    assert OWN.items() <= deployment["metadata"]["labels"].items()
+
+
+def test_labels_of_monitors_and_dashboards_stay_beside_the_charts(helm: Helm) -> None:
+    labels = json.dumps({"app.kubernetes.io/name": "prometheus", "team": "observability"})
+    switches = "monitoring.podMonitor.enabled=true,monitoring.dashboards.enabled=true,commonLabels.team=serving"
+    settings = ("--set-json", f"monitoring.labels={labels}", "--set-json", f"monitoring.dashboards.labels={labels}")
+    bodies = helm.template(*settings, "--set", switches)
+    found = [body for body in bodies if body["kind"] == "PodMonitor" or "-dashboard-" in body["metadata"]["name"]]
+    assert len(found) == 4
+    for body in found:
+        assert body["metadata"]["labels"]["app.kubernetes.io/name"] == "kvarn", name_of(body)
+        assert body["metadata"]["labels"]["team"] == "observability", "the nearer word counts"
