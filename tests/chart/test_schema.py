@@ -17,6 +17,7 @@ SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
 
 OPEN = {
+    "properties.global": "a parent chart's globals reach every chart below it",
     "definitions.affinity.properties.nodeAffinity": "a Kubernetes type, checked by the API server",
     "definitions.affinity.properties.podAffinity": "a Kubernetes type, checked by the API server",
     "definitions.affinity.properties.podAntiAffinity": "a Kubernetes type, checked by the API server",
@@ -70,7 +71,7 @@ def default_objects(node: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...
             yield from default_objects(each, (*path, key))
 
 
-ANY_NAME = {(), ("models",), ("monitoring", "dashboards", "labels")}
+ANY_NAME = {(), ("global",), ("models",), ("monitoring", "dashboards", "labels")}
 """Maps whose keys are the user's own; the root is tried with a typo of its own."""
 
 
@@ -81,6 +82,13 @@ def test_a_typo_fails_with_its_path(path: tuple[str, ...]) -> None:
         assert found == [], "any resource of a cluster may stand here"
     else:
         assert [where for where, message in found if "tpyo" in message] == [".".join(path)]
+
+
+def test_globals_of_other_charts_pass(helm: Helm) -> None:
+    """As part of a larger release."""
+    assert errors({"storageClass": "fast"}, ("global",)) == []
+    assert helm.template("--set", "global.storageClass=fast,global.imageRegistry=mirror.example.com")
+    assert [where for where, _ in errors({"imageRegistry": 1}, ("global",))] == ["global.imageRegistry"]
 
 
 def test_a_typo_at_the_top_fails() -> None:
