@@ -39,6 +39,7 @@ from kvarn_operator.reconcile.actions import (
 )
 from kvarn_operator.resources.labels import (
     APPLY_MANAGER,
+    COMPONENT_LABEL,
     DRAIN_REASON_ANNOTATION,
     DRAINING_ANNOTATION,
     MODEL_SERVICE_LABEL,
@@ -51,7 +52,7 @@ from kvarn_operator.scaling.spec import PoolName
 
 logger = logging.getLogger("kvarn.operator.executor")
 
-_OUR_LABELS = (MODEL_SERVICE_LABEL, POOL_LABEL)
+_OUR_LABELS = (MODEL_SERVICE_LABEL, POOL_LABEL, COMPONENT_LABEL)
 
 
 class Meter(Protocol):
@@ -215,10 +216,8 @@ class Executor:
 def _is_the_pod(found: Resource, wanted: Body) -> bool:
     """Of the same pool, and not one that somebody took out of it by a label."""
     uids = [{owner["uid"] for owner in pod["metadata"].get("ownerReferences") or ()} for pod in (found, wanted)]
-    labels = found["metadata"].get("labels") or {}
-    return bool(uids[0] & uids[1]) and all(
-        labels.get(name) == wanted["metadata"]["labels"][name] for name in _OUR_LABELS
-    )
+    ours, theirs = wanted["metadata"]["labels"], found["metadata"].get("labels") or {}
+    return bool(uids[0] & uids[1]) and all(theirs.get(name) == ours.get(name) for name in _OUR_LABELS)
 
 
 def _pool_of(pod: Body) -> PoolName:

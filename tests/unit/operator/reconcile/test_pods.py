@@ -5,7 +5,7 @@ import copy
 import pytest
 from kvarn_operator.reconcile.actions import Apply, Cordon, CreatePod, DeletePod, SetReplicas, Uncordon
 from kvarn_operator.reconcile.service import reconcile
-from kvarn_operator.resources.labels import POOL_LABEL
+from kvarn_operator.resources.labels import COMPONENT_LABEL, POOL_LABEL
 
 from tests.support.fake_cluster import DECODE, PREFILL, FakeCluster, Pace
 from tests.unit.operator.reconcile.reconcile_stories import deeds, serving, settle, spec, step
@@ -315,15 +315,16 @@ def test_a_refused_pod_is_told_and_tried_again() -> None:
     assert "exceeded quota" in cluster.told("Ready", DECODE)["message"]
 
 
-def test_a_pod_that_is_taken_out_of_its_pool_by_a_label_is_replaced_and_left_alone() -> None:
+@pytest.mark.parametrize("label", [POOL_LABEL, COMPONENT_LABEL])
+def test_a_pod_that_is_taken_out_of_its_pool_by_a_label_is_replaced_and_left_alone(label: str) -> None:
     cluster = serving(decode=2)
     taken_out = cluster.serving(DECODE)[0]
-    cluster.pods[taken_out]["metadata"]["labels"][POOL_LABEL] = "debug"
+    cluster.pods[taken_out]["metadata"]["labels"][label] = "debug"
     (deed,) = deeds(step(cluster))
     assert isinstance(deed, CreatePod)
     assert deed.body["metadata"]["name"] != taken_out
     settle(cluster)
-    assert len(cluster.serving(DECODE)) == 2
+    assert len({*cluster.serving(DECODE)} - {taken_out}) == 2
     assert cluster.is_ready(taken_out)
 
 
