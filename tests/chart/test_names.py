@@ -1,10 +1,11 @@
 """What users name as they like never breaks what the chart needs: labels, variables, releases, models."""
 
 import json
+from collections.abc import Iterator
 
 import pytest
 
-from tests.chart.rendering import Helm, HelmError, StrictLoader, name_of, of_kind
+from tests.chart.rendering import Body, Helm, HelmError, StrictLoader, name_of, of_kind, workloads
 
 OWN = {
     "app.kubernetes.io/name": "kvarn",
@@ -55,3 +56,21 @@ def test_labels_of_monitors_and_dashboards_stay_beside_the_charts(helm: Helm) ->
     for body in found:
         assert body["metadata"]["labels"]["app.kubernetes.io/name"] == "kvarn", name_of(body)
         assert body["metadata"]["labels"]["team"] == "observability", "the nearer word counts"
+
+
+@pytest.mark.parametrize("served", ["Qwen: the small one", "qwen #3", 'qwen "q" \\ {{3}}', "kvarn-é"])
+def test_a_served_name_arrives_as_it_was_written(helm: Helm, served: str) -> None:
+    """Clients may have used it for years. In YAML `: ` begins a map and ` #` a comment."""
+    source = {"hub": {"id": "org/name"}}
+    model = {"source": source, "servedNames": [served], "revision": "refs/pr/1 #2"}
+    bodies = helm.template("--set-json", f"models.smollm2.spec.model={json.dumps(model)}")
+    found = {component: args for component, args in arguments(bodies) if component != "operator"}
+    assert f"--served-model-name={served}" in found["router"]
+    assert "--model-revision=refs/pr/1 #2" in found["router"]
+    assert f"--model={served}" in found["test"]
+
+
+def arguments(bodies: list[Body]) -> Iterator[tuple[str, list[str]]]:
+    """Component and arguments of everything that runs."""
+    for _, pod in workloads(tuple(bodies)):
+        yield pod["metadata"]["labels"]["app.kubernetes.io/component"], pod["spec"]["containers"][0]["args"]

@@ -10,19 +10,19 @@
 {{- else }}
 - --namespaces={{ include "kvarn.watched" . | fromJsonArray | join "," }}
 {{- end }}
-- --worker-image={{ include "kvarn.image" (dict "root" $ "image" "worker") }}
+- {{ printf "--worker-image=%s" (include "kvarn.image" (dict "root" $ "image" "worker")) | quote }}
 - --image-pull-policy={{ .Values.images.pullPolicy }}
 {{- with .Values.global.imagePullSecrets }}
 - --image-pull-secrets={{ range $index, $secret := . }}{{ if $index }},{{ end }}{{ $secret.name }}{{ end }}
 {{- end }}
 {{- if .Values.tls.enabled }}
-- --tls-secret={{ include "kvarn.tlsSecret" . }}
+- {{ printf "--tls-secret=%s" (include "kvarn.tlsSecret" .) | quote }}
 {{- end }}
 {{- with .Values.workers.serviceAccountName }}
-- --worker-service-account={{ . }}
+- {{ printf "--worker-service-account=%s" . | quote }}
 {{- end }}
 {{- with .Values.workers.priorityClassName }}
-- --priority-class-name={{ . }}
+- {{ printf "--priority-class-name=%s" . | quote }}
 {{- end }}
 {{- if $operator.leaderElection.enabled }}
 - --leader-elect

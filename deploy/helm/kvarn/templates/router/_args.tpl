@@ -3,15 +3,15 @@
 {{- $settings := include "kvarn.routerSettings" . | fromYaml -}}
 - --host=0.0.0.0
 - --port=8080
-- --model={{ include "kvarn.modelReference" . }}
+- {{ printf "--model=%s" (include "kvarn.modelReference" .) | quote }}
 {{- with (.model.spec | default dict).model | default dict }}
 {{- if and .revision .source }}
 {{- if .source.hub }}
-- --model-revision={{ .revision }}
+- {{ printf "--model-revision=%s" .revision | quote }}
 {{- end }}
 {{- end }}
 {{- end }}
-- --served-model-name={{ include "kvarn.servedNames" . }}
+- {{ printf "--served-model-name=%s" (include "kvarn.servedNames" .) | quote }}
 - --workers-selector=kvarn.dev/model-service={{ .name }},app.kubernetes.io/component=worker
 - --workers-port-name=grpc
 {{- if include "kvarn.scalesToZero" . }}
