@@ -69,10 +69,15 @@ class Helm:
         return done.stdout
 
     def template(
-        self, *arguments: str, version: str = "1.34.0", apis: tuple[str, ...] = APIS, release: str = "kvarn"
+        self,
+        *arguments: str,
+        version: str = "1.34.0",
+        apis: tuple[str, ...] = APIS,
+        release: str = "kvarn",
+        namespace: str = NAMESPACE,
     ) -> list[Body]:
         flags = [f"--api-versions={api}" for api in apis]
-        where = ("--namespace", NAMESPACE, "--kube-version", version)
+        where = ("--namespace", namespace, "--kube-version", version)
         text = self.run("template", release, str(CHART), *where, *flags, *arguments)
         return [body for body in yaml.load_all(text, Loader=StrictLoader) if body]
 

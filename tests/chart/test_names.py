@@ -74,3 +74,33 @@ def arguments(bodies: list[Body]) -> Iterator[tuple[str, list[str]]]:
     """Component and arguments of everything that runs."""
     for _, pod in workloads(tuple(bodies)):
         yield pod["metadata"]["labels"]["app.kubernetes.io/component"], pod["spec"]["containers"][0]["args"]
+
+
+def test_releases_share_no_cluster_wide_name(helm: Helm) -> None:
+    """Neither of one name in two namespaces, nor where namespace and release only read alike, nor very long ones."""
+    names: list[str] = []
+    for namespace, release in [
+        ("team", "kvarn"),
+        ("other", "kvarn"),
+        ("team-a", "kvarn"),
+        ("team", "a-kvarn"),
+        ("n" * 62 + "a", "r" * 53),
+        ("n" * 62 + "b", "r" * 53),
+    ]:
+        bodies = helm.template("--set", "operator.clusterWide=true", release=release, namespace=namespace)
+        names += [each for kind in ("ClusterRole", "ClusterRoleBinding") for each in of_kind(bodies, kind)]
+    assert len(names) == 24
+    assert sorted({name for name in names if names.count(name) != 2}) == [], "a role and its binding, no other"
+    assert max(map(len, names)) <= 63
+
+
+def test_releases_of_one_namespace_share_nothing_but_what_only_one_may_have(helm: Helm) -> None:
+    """The lease, so that helm refuses a second operator, and the models that both list."""
+    first, second = (
+        {(body["kind"], body["metadata"]["name"]) for body in helm.template(*settings, release=release)}
+        for release, settings in (
+            ("kvarn", ()),
+            ("two", ("--set", "models.smollm2=null,models.other.create=true")),
+        )
+    )
+    assert first & second == {("Lease", "kvarn-operator")}

@@ -129,7 +129,7 @@ def rights(role: Body) -> dict[tuple[str, str], set[str]]:
 
 def test_operator_has_the_same_rights_in_one_namespace_and_in_all(helm: Helm) -> None:
     assert rights(of_kind(rendered(helm, "default"), "Role")["kvarn-operator"]) == RULES
-    assert rights(of_kind(rendered(helm, "cluster_wide"), "ClusterRole")["serving-kvarn-operator"]) == RULES
+    assert rights(of_kind(rendered(helm, "cluster_wide"), "ClusterRole")["serving.kvarn-operator"]) == RULES
 
 
 def test_router_reads_pods_and_nothing_else(helm: Helm) -> None:
@@ -149,10 +149,10 @@ def test_no_role_reads_secrets_or_has_wildcards(helm: Helm, values: str) -> None
 @pytest.mark.parametrize(
     ("values", "names"),
     [
-        ("default", {"serving-kvarn-crds"}),
+        ("default", {"serving.kvarn-crds"}),
         ("tenant", set()),
-        ("cluster_wide", {"serving-kvarn-operator"}),
-        ("everything", {"serving-mill-crds"}),
+        ("cluster_wide", {"serving.kvarn-operator"}),
+        ("everything", {"serving.mill-crds"}),
     ],
 )
 def test_cluster_roles(helm: Helm, values: str, names: set[str]) -> None:
@@ -187,7 +187,7 @@ def test_the_hook_carries_the_crds_of_the_chart(helm: Helm) -> None:
 
 def test_rights_of_the_hook_are_for_our_crds(helm: Helm) -> None:
     names = {path.stem for path in (CHART / "crds").glob("*.yaml")}
-    first, second = of_kind(rendered(helm, "default"), "ClusterRole")["serving-kvarn-crds"]["rules"]
+    first, second = of_kind(rendered(helm, "default"), "ClusterRole")["serving.kvarn-crds"]["rules"]
     assert set(first["resourceNames"]) == names
     assert second["verbs"] == ["create"]
 

@@ -9,7 +9,7 @@
 {{- $whole -}}
 {{- else -}}
 {{- $room := sub 63 (add (len $suffix) 12) | int -}}
-{{- printf "%s-%s-%s" ($base | trunc $room | trimSuffix "-") (sha256sum $base | trunc 10) $suffix -}}
+{{- printf "%s-%s-%s" ($base | trunc $room | trimAll "-.") (sha256sum $base | trunc 10) $suffix -}}
 {{- end -}}
 {{- end -}}
 
@@ -38,6 +38,12 @@
 {{- else -}}
 {{- default "default" $account.name -}}
 {{- end -}}
+{{- end -}}
+
+{{/* (list root suffix): of a cluster-wide object. No namespace holds a dot, so no two releases make the same name. */}}
+{{- define "kvarn.clusterName" -}}
+{{- $root := index . 0 -}}
+{{- include "kvarn.bounded" (list (printf "%s.%s" $root.Release.Namespace (include "kvarn.fullname" $root)) (index . 1)) -}}
 {{- end -}}
 
 {{- define "kvarn.crdsName" -}}
