@@ -26,11 +26,12 @@ class Expired(ClusterError):
 
 
 class Refused(ClusterError):
-    """The server understood and will not: invalid, forbidden, over quota. Asking again at once changes nothing."""
+    """The server understood and will not: invalid, forbidden, over quota, or an admission webhook that does not answer.
+    Asking again at once changes nothing."""
 
 
 class Unavailable(ClusterError):
-    """429, 5xx, no connection, no answer in time, or an answer that is none."""
+    """401, 429, 5xx, no connection, no answer in time, or an answer that is none."""
 
 
 class NotLeading(ClusterError):

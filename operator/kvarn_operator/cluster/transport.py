@@ -29,6 +29,9 @@ _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 Json = Any
 
+_BROKEN_WEBHOOK = "failed calling webhook"
+"""The API server's words."""
+
 JSON_TYPE = "application/json"
 MERGE_PATCH_TYPE = "application/merge-patch+json"
 APPLY_PATCH_TYPE = "application/apply-patch+yaml"
@@ -133,12 +136,18 @@ class Transport:
 
 
 def failure(call: Call, status: int, headers: Mapping[str, str], data: bytes) -> ClusterError:
-    """The error that a status of 300 or more means."""
+    """The error that a status of 300 or more means.
+
+    Credentials that do not count at the moment are no verdict on what was asked. A webhook that is away is one, though
+    it comes as a 500: only what it watches over is refused.
+    """
     content = _status_object(data)
     message = f"{call.verb} {call.path}: {status} {content.get('message') or data[:200].decode(errors='replace')}"
     if status == 409:
         return (AlreadyExists if content.get("reason") == "AlreadyExists" else Conflict)(message)
-    if status == 429 or status >= 500 or status == 408:
+    if _BROKEN_WEBHOOK in message:
+        return Refused(message)
+    if status in (401, 408, 429) or status >= 500:
         return Unavailable(message, _retry_after(headers, content))
     return {404: NotFound, 410: Expired}.get(status, Refused)(message)
 

@@ -26,7 +26,7 @@ def answer(status: int, reason: str = "", headers: dict[str, str] | None = None,
     ("status", "reason", "kind"),
     [
         (400, "BadRequest", Refused),
-        (401, "Unauthorized", Refused),
+        (401, "Unauthorized", Unavailable),
         (403, "Forbidden", Refused),
         (404, "NotFound", NotFound),
         (408, "Timeout", Unavailable),
@@ -52,6 +52,12 @@ def test_the_server_may_say_how_long_to_wait() -> None:
     assert answer(503, retryAfterSeconds=4).retry_after_s == 4.0
     assert answer(429, headers={"Retry-After": "Tue, 01 Dec 2026 05:00:00 GMT"}).retry_after_s is None
     assert answer(500).retry_after_s is None
+
+
+def test_a_webhook_that_is_away_refuses_only_what_it_watches_over() -> None:
+    """An outage would stop everything else of the model too."""
+    content = {"message": 'Internal error occurred: failed calling webhook "pods.policy.test": connection refused'}
+    assert type(failure(CALL, 500, {}, json.dumps(content).encode())) is Refused
 
 
 def test_an_answer_that_is_no_status_is_quoted() -> None:
