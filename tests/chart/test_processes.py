@@ -207,3 +207,11 @@ def test_helm_test_asks_each_router(helm: Helm) -> None:
 
 def test_lint_finds_nothing(helm: Helm, values: str) -> None:
     helm.run("lint", "--strict", "--quiet", str(CHART), "--values", str(HERE / "values" / f"{values}.yaml"))
+
+
+def test_two_operators_never_act_at_once(helm: Helm) -> None:
+    """Not during an upgrade either: a lease keeps them apart, or the old one ends first."""
+    with_lease = of_kind(rendered(helm, "default"), "Deployment")["kvarn-operator"]["spec"]
+    without = of_kind(rendered(helm, "tenant"), "Deployment")["kvarn-operator"]["spec"]
+    assert "strategy" not in with_lease
+    assert (without["replicas"], without["strategy"]) == (1, {"type": "Recreate"})
