@@ -4,13 +4,18 @@ operators and routers taken away. Every stream must end as it would have ended u
 
 One release goes through all of it in order. Its engine is the simulated one: it is deterministic, refuses blocks that
 do not belong to a sequence, and makes long streams cheap. At first workers have time to FINISH their streams (long
-drain timeouts); after `test_rolling_an_image` they have none, and streams must MOVE.
+drain timeouts); after `test_rolling_an_image` they have none, and streams must MOVE. Routers and workers know each
+other by certificates. At the end the model goes to zero, where a request is not lost either: it waits, and wakes it.
 """
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 
+import httpx
 import pytest
+from kvarn_operator.resources.labels import GRPC_PORT
 from kvarn_operator.scaling.spec import Role
 
 from tests.cluster.support.cluster import Cluster
@@ -26,10 +31,12 @@ from tests.cluster.support.served_model import (
 )
 from tests.cluster.support.streams import asked_at_rest, long_streams, problems
 from tests.cluster.support.watched import Watched
+from tests.support.certificates import make_authority
 from tests.support.process import wait_until
 
 RELEASE = "kvarn"
 MODEL = "long"
+CERTIFICATES = "worker-certificates"
 ROUTER = f"{MODEL}-router"
 CLIENTS = 6
 QUESTIONS = [(160, 200), (176, 225), (192, 250), (208, 275), (224, 300)]
@@ -44,19 +51,45 @@ STEP_S, PREFILL_TOKEN_S = 0.03, 0.003
 CORDONED = "node.kubernetes.io/unschedulable"
 OTHER_TAG = "other"
 
+TO_ZERO = {
+    "mode": "SLO",
+    "min": 0,
+    "max": 2,
+    "zeroAfterSeconds": 1,
+    "behaviour": {"scaleDown": {"stabilizationWindowSeconds": 0}},
+}
+
+WAKING_S = 180
+"""How long routers hold requests; as the chart sets it for models that begin at zero, but for loaded machines."""
+
+KNOCK = """
+import grpc, sys
+check = grpc.insecure_channel(sys.argv[1]).unary_unary("/grpc.health.v1.Health/Check")
+try:
+    print(check(b"", timeout=60))
+except grpc.RpcError as error:
+    print(error.code().name)
+"""
+"""gRPC without a certificate, run in a router's pod: from there the network lets it through."""
+
 
 @pytest.fixture(scope="module")
-def served(real_cluster: Cluster, real_namespace: str) -> Iterator[ServedModel]:
+def served(
+    real_cluster: Cluster, real_namespace: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServedModel]:
     """Two routers and two operators over a pair of workers."""
     served = ServedModel(real_cluster, real_namespace, MODEL)
+    make_certificates(served, tmp_path_factory.mktemp("authority"))
     spec = {
         "engine": {"type": "simulated", "maxBatchTokens": 64, "blockSize": 16},
         "prefill": pool(PATIENT_S),
         "decode": pool(PATIENT_S),
     }
+    router = {"replicas": 2, "args": {"hold-s": str(WAKING_S)}}
     values = {
         **real_cluster.images.values(),
-        "models": {"smollm2": None, MODEL: {"spec": spec, "router": {"replicas": 2}}},
+        "models": {"smollm2": None, MODEL: {"spec": spec, "router": router}},
+        "tls": {"enabled": True, "existingSecret": CERTIFICATES},
     }
     helm = real_cluster.helm(real_namespace)
     try:
@@ -218,6 +251,35 @@ def test_every_stream_ended_whole(watched: Watched) -> None:
     assert sum(change.moved for change in watched.changes) > 0
     tokens = sum(stream.tokens for stream in streams.all)
     watched.tell(f"in all: {len(streams.all)} streams, {tokens} tokens, no failure")
+
+
+def test_workers_talk_to_nobody_without_a_certificate(served: ServedModel) -> None:
+    """That they talk at all, and to whom they should, is what the streams above were."""
+    for worker in served.workers():
+        address = f"{worker['status']['podIP']}:{GRPC_PORT}"
+        answer = served.kubectl("exec", served.routers()[0], "--", "python", "-c", KNOCK, address)
+        assert answer.strip() == "UNAVAILABLE"
+
+
+def test_a_model_at_zero_is_woken_by_a_request(
+    served: ServedModel, url: str, watched: Watched, tell: Callable[[str], None]
+) -> None:
+    """Nothing is asked any more, so both pools end; the next request waits at the router until they are there again."""
+    question = watched.streams.questions[0]
+    served.change({"slo": {"ttftMs": 60000}, **{role.value: {"scaling": TO_ZERO} for role in Role}})
+    wait_until(lambda: not served.workers(), "no worker is left", PROGRESS_S, pause_s=0.25)
+    began = time.monotonic()
+    response = httpx.post(f"{url}/v1/completions", json=question.body, timeout=PROGRESS_S)
+    tell(f"model at zero: its first request answered after {time.monotonic() - began:.0f} s")
+    assert response.status_code == 200, response.text
+    assert response.json()["choices"][0]["text"] == question.text
+
+
+def make_certificates(served: ServedModel, folder: Path) -> None:
+    """One for all, as the chart wants it."""
+    files = make_authority(folder, "authority").issue(folder / "issued")
+    paths = (files.tls_cert_file, files.tls_key_file, files.tls_ca_file)
+    served.kubectl("create", "secret", "generic", CERTIFICATES, *(f"--from-file={path}" for path in paths))
 
 
 def pool(drain_s: float) -> Mapping[str, object]:

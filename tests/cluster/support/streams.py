@@ -76,7 +76,7 @@ class LongStreams:
         self.all: list[Stream] = []
         self.clients = clients
         self._url = url
-        self._questions = questions
+        self.questions = questions
         self._over = threading.Event()
 
     @property
@@ -115,7 +115,7 @@ class LongStreams:
                 await asyncio.sleep(AFTER_FAILURE_S)
 
     async def _one_stream(self, client: httpx.AsyncClient, stream: Stream) -> None:
-        question = self._questions[stream.number % len(self._questions)]
+        question = self.questions[stream.number % len(self.questions)]
         answer = Answer()
         try:
             async with streaming(client, _salted(question.body, f"stream {stream.number}")) as growing:
