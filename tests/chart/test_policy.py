@@ -179,6 +179,14 @@ def test_budgets_need_more_than_one_replica(bodies: tuple[Body, ...]) -> None:
     assert all(budget["spec"]["maxUnavailable"] == 1 for budget in budgets.values())
 
 
+def test_a_router_that_is_not_ready_never_holds_a_node(helm: Helm) -> None:
+    """All routers of a model are unready while its workers are away, and a budget counts those as disrupted."""
+    for version, policy in (("1.20.2", None), ("1.30.0", "AlwaysAllow"), ("1.37.0", "AlwaysAllow")):
+        budgets = of_kind(rendered(helm, "everything", version), "PodDisruptionBudget")
+        assert budgets.keys() == {"claimed-router", "packed-router", "mill-operator"}
+        assert {budget["spec"].get("unhealthyPodEvictionPolicy") for budget in budgets.values()} == {policy}
+
+
 def test_helm_never_fights_an_autoscaler(bodies: tuple[Body, ...]) -> None:
     scaled = of_kind(bodies, "HorizontalPodAutoscaler")
     for name, body in of_kind(bodies, "Deployment").items():

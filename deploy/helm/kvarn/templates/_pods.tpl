@@ -103,6 +103,17 @@ topologySpreadConstraints:
 {{- ternary "policy/v1" "policy/v1beta1" (semverCompare ">=1.21-0" .Capabilities.KubeVersion.Version) -}}
 {{- end -}}
 
+{{/* (dict "root" "budget" values "selector" labels). Since 1.27 a pod that is not ready never holds a node. */}}
+{{- define "kvarn.budgetSpec" -}}
+maxUnavailable: {{ .budget.maxUnavailable }}
+{{- if semverCompare ">=1.27-0" .root.Capabilities.KubeVersion.Version }}
+unhealthyPodEvictionPolicy: AlwaysAllow
+{{- end }}
+selector:
+  matchLabels:
+    {{- .selector | nindent 4 }}
+{{- end -}}
+
 {{- define "kvarn.autoscalingApi" -}}
 {{- ternary "autoscaling/v2" "autoscaling/v2beta2" (semverCompare ">=1.23-0" .Capabilities.KubeVersion.Version) -}}
 {{- end -}}
