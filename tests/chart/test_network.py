@@ -12,7 +12,7 @@ from tests.chart.rendering import NAMESPACE, Body, Helm, of_kind, rendered, work
 class Pod:
     labels: Mapping[str, str]
     ports: Mapping[str, int]
-    """By name."""
+    """Those that it serves, by name."""
 
 
 def worker(model: str, role: str) -> Pod:
@@ -62,10 +62,10 @@ def policies_of(bodies: tuple[Body, ...], pod: Pod) -> list[Body]:
     return [policy for policy in policies if matches(policy["spec"]["podSelector"], pod.labels)]
 
 
-def allows(rules: list[Body], direction: str, peer: Pod, port: int, names: Mapping[str, int]) -> bool:
-    """Whether a pod of the same namespace is let through on a port, which `names` may be called by name."""
+def allows(rules: list[Body], direction: str, peer: Pod, port: int) -> bool:
+    """Whether a pod of the same namespace is let through on a port."""
     for rule in rules:
-        numbers = [names.get(each["port"], each["port"]) for each in rule.get("ports", ())]
+        numbers = [each["port"] for each in rule.get("ports", ())]
         peers = rule.get(direction)
         open_to_peer = peers is None or any(
             matches(each["podSelector"], peer.labels)
@@ -80,8 +80,7 @@ def allows(rules: list[Body], direction: str, peer: Pod, port: int, names: Mappi
 def reaches(bodies: tuple[Body, ...], source: Pod, target: Pod, port: int) -> bool:
     out = [rule for policy in policies_of(bodies, source) for rule in policy["spec"]["egress"]]
     into = [rule for policy in policies_of(bodies, target) for rule in policy["spec"]["ingress"]]
-    sends = allows(out, "to", target, port, target.ports)
-    return sends and allows(into, "from", source, port, target.ports)
+    return allows(out, "to", target, port) and allows(into, "from", source, port)
 
 
 def test_every_pod_is_covered_in_both_directions(helm: Helm, values: str) -> None:
@@ -94,25 +93,86 @@ def test_every_pod_is_covered_in_both_directions(helm: Helm, values: str) -> Non
         assert {policy["metadata"]["namespace"] for policy in policies} == {NAMESPACE}
 
 
-def test_kv_goes_from_prefill_to_decode_of_one_model_alone(
+PORTS = (7000, 7001, 8080, 8081, 8082)
+"""gRPC and metrics of workers, HTTP of routers, probes and metrics of the operator."""
+
+
+def test_pods_reach_each_other_as_they_must_and_no_further(
     everything: tuple[Body, ...], pods: Mapping[str, Pod]
 ) -> None:
+    """KV goes between the pools of one model alone; metrics are for operator and test, beside `monitoring`."""
+    models = of_kind(everything, "ModelService")
+    routed = [name for name in models if f"{name}/router" in pods]
+    wanted = {(f"{name}/decode", f"{name}/prefill", 7000) for name in models}
+    wanted |= {("operator", f"{name}/{role}", 7001) for name in models for role in ("prefill", "decode")}
+    for name in routed:
+        wanted |= {(source, f"{name}/router", 8080) for source in ("operator", f"{name}/test")}
+        wanted |= {(f"{name}/router", f"{name}/{role}", 7000) for role in ("prefill", "decode")}
+        wanted |= {(f"{name}/test", f"{name}/{role}", 7001) for role in ("prefill", "decode")}
+    assert len(wanted) == 4 * 3 + 3 * 6
+    assert all(port in pods[target].ports.values() for _, target, port in wanted)
+    assert wanted == {
+        (source, target, port)
+        for source in pods
+        for target in pods
+        for port in PORTS
+        if reaches(everything, pods[source], pods[target], port)
+    }
+
+
+def outside(bodies: tuple[Body, ...], pod: Pod) -> set[tuple[str, int]]:
+    """Address ranges and ports that a pod may reach."""
+    rules = [rule for policy in policies_of(bodies, pod) for rule in policy["spec"]["egress"]]
+    return {
+        (peer["ipBlock"]["cidr"], port["port"])
+        for rule in rules
+        for peer in rule.get("to", ())
+        if "ipBlock" in peer
+        for port in rule["ports"]
+    }
+
+
+def test_what_each_pod_reaches_outside(everything: tuple[Body, ...], pods: Mapping[str, Pod]) -> None:
+    """The API server by those that ask it, downloads where a model is downloaded, names by all."""
+    server, downloads = ("10.1.0.0/24", 6443), ("192.0.2.0/24", 443)
+    found = {name: outside(everything, pod) for name, pod in pods.items()}
+    asks = {"operator", "crds", *(name for name in pods if name.endswith("/router"))}
+    assert {name for name, ranges in found.items() if server in ranges} == asks
+    assert {name for name, ranges in found.items() if downloads in ranges} == {
+        f"packed/{part}" for part in ("router", "prefill", "decode")
+    }
+    assert set().union(*found.values()) == {server, downloads}
+    dns = {(5353, "UDP"), (5353, "TCP"), (53, "UDP"), (53, "TCP")}
+    for name, pod in pods.items():
+        rules = [rule for policy in policies_of(everything, pod) for rule in policy["spec"]["egress"]]
+        open_ports = [rule["ports"] for rule in rules if "to" not in rule]
+        assert [{(each["port"], each["protocol"]) for each in ports} for ports in open_ports] == [dns], name
+
+
+def test_prometheus_reads_every_process(everything: tuple[Body, ...], pods: Mapping[str, Pod]) -> None:
+    """The peers of `networkPolicy.monitoring`, at the port of each kind and at no other."""
+    prometheus = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
     found = {
-        (source, target)
-        for target in ("packed/prefill", "packed/decode")
-        for source, pod in pods.items()
-        if reaches(everything, pod, pods[target], 7000)
+        (name, port["port"])
+        for name, pod in pods.items()
+        for policy in policies_of(everything, pod)
+        for rule in policy["spec"]["ingress"]
+        if prometheus in rule.get("from", ())
+        for port in rule["ports"]
     }
-    assert found == {
-        ("packed/router", "packed/prefill"),
-        ("packed/router", "packed/decode"),
-        ("packed/decode", "packed/prefill"),
-    }
+    wanted = {(name, 8080) for name in pods if name.endswith("/router")} | {("operator", 8082)}
+    wanted |= {(name, 7001) for name in pods if name.endswith(("/prefill", "/decode"))}
+    assert found == wanted
 
 
-def test_metrics_are_for_operator_and_test(everything: tuple[Body, ...], pods: Mapping[str, Pod]) -> None:
-    found = {source for source, pod in pods.items() if reaches(everything, pod, pods["packed/decode"], 7001)}
-    assert found == {"operator", "packed/test"}
+def test_ports_are_numbers_and_known(everything: tuple[Body, ...]) -> None:
+    """Some network plug-ins do not know the names of pods' ports, and drop what they do not know."""
+    rules = [
+        rule
+        for policy in of_kind(everything, "NetworkPolicy").values()
+        for rule in (*policy["spec"]["ingress"], *policy["spec"]["egress"])
+    ]
+    assert {port["port"] for rule in rules for port in rule["ports"]} == {7000, 7001, 8080, 8082, 6443, 443, 53, 5353}
 
 
 def test_routers_hear_operator_and_test_beside_the_clients(
@@ -130,19 +190,7 @@ def test_routers_hear_operator_and_test_beside_the_clients(
 
 def test_routers_are_open_by_default(helm: Helm) -> None:
     (rule,) = of_kind(rendered(helm, "default"), "NetworkPolicy")["smollm2-router"]["spec"]["ingress"]
-    assert rule == {"ports": [{"port": "http", "protocol": "TCP"}]}
-
-
-def test_only_what_downloads_reaches_out(everything: tuple[Body, ...]) -> None:
-    policies = of_kind(everything, "NetworkPolicy")
-    out = {
-        name
-        for name, policy in policies.items()
-        for rule in policy["spec"]["egress"]
-        for peer in rule.get("to", ())
-        if peer.get("ipBlock", {}).get("cidr") == "192.0.2.0/24"
-    }
-    assert out == {"packed-router", "packed-prefill", "packed-decode"}
+    assert rule == {"ports": [{"port": 8080, "protocol": "TCP"}]}
 
 
 def test_policies_can_be_switched_off(helm: Helm) -> None:

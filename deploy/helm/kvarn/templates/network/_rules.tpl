@@ -1,4 +1,5 @@
-{{/* Rules that several policies share. What a policy selects may do nothing but what it lists. */}}
+{{/* Rules that several policies share. What a policy selects may do nothing but what it lists.
+Ports are numbers: some network plug-ins do not know the names of pods' ports. */}}
 
 {{- define "kvarn.egressDns" -}}
 - ports:
