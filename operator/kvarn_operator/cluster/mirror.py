@@ -1,8 +1,9 @@
 """The operator's own copy of the objects it follows, by the ModelService they belong to.
 
 Three hands write here, all in the event loop: the watch, the lists that heal what the watch lost, and the operator's
-own writes, so that no decision is made on a view older than the last own write. Of two versions of an object the newer
-one stays; an object seen deleted does not come back. Read by `gathering`, the sampler and the event recorder.
+own writes, so that no decision is made on a view older than the last own write. Of two versions of an object, and of
+two objects of one name, the newer one stays; an object seen deleted does not come back. Read by `gathering`, the
+sampler and the event recorder.
 """
 
 import enum
@@ -88,6 +89,8 @@ class Mirror:
             return False
         new = entry is None or version > entry.version or version < 0
         if entry is None:
+            if not self._succeeds(key, kind, resource, version):
+                return False
             self._gone.pop(uid, None)
             entry = self._entries[uid] = _Entry(key, kind, _slim(kind, resource), version)
             self._services.setdefault(key, set()).add(uid)
@@ -140,6 +143,20 @@ class Mirror:
 
     def _entries_of(self, key: ServiceKey) -> Iterator[_Entry]:
         return (self._entries[uid] for uid in self._services.get(key, ()))
+
+    def _succeeds(self, key: ServiceKey, kind: Kind, resource: Resource, version: int) -> bool:
+        """Whether it is the newest of its name; the one before is gone then, even if nobody told of its end."""
+        name = resource["metadata"]["name"]
+        namesakes = [
+            entry
+            for entry in self._entries_of(key)
+            if entry.kind == kind and entry.resource["metadata"]["name"] == name
+        ]
+        if 0 <= version < max((entry.version for entry in namesakes), default=0):
+            return False
+        for entry in namesakes:
+            self.remove(entry.resource["metadata"]["uid"])
+        return True
 
     def _renew(self, uid: Uid, entry: _Entry, key: ServiceKey, resource: Resource, version: int) -> None:
         """A changed label moves an object to another service; both hear of it."""

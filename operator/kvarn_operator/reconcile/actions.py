@@ -1,4 +1,4 @@
-"""What a reconcile may ask for. The cluster layer carries the actions out in order and stops at the first failure.
+"""What a reconcile may ask for. The cluster layer carries the actions out in order, as far as they do not fail.
 
 Each is idempotent: carried out twice, or after a crash again, it does no harm.
 """

@@ -58,6 +58,17 @@ def test_objects_are_found_by_their_model() -> None:
     assert heard == [KEY, KEY, KEY, KEY, ServiceKey("models", "code")]
 
 
+def test_of_two_objects_of_one_name_the_newer_stays() -> None:
+    """The first has been deleted, and the watch never told."""
+    held, _, _ = mirror()
+    held.put(POD, pod("a", 3, uid="first"), Source.WATCH)
+    held.put(POD, pod("a", 7, uid="second"), Source.OWN_WRITE)
+    assert [each["metadata"]["uid"] for each in held.of(KEY, POD)] == ["second"]
+    assert not held.put(POD, pod("a", 5, uid="first"), Source.WATCH)
+    assert not held.put(POD, pod("a", 4, uid="before the first"), Source.WATCH)
+    assert [each["metadata"]["uid"] for each in held.of(KEY, POD)] == ["second"]
+
+
 def test_a_long_model_name_is_found_under_its_label() -> None:
     held, _, _ = mirror()
     name = "m" * 100
