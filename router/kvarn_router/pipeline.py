@@ -27,7 +27,7 @@ class RouterPipeline:
         self._table = table
         self._parts = parts
         self._ready_rules = ready_rules
-        self._had_pair = ready_rules.without_prefill
+        self._could_serve = False
         self._ending = False
         self._running: set[RequestId] = set()
         self._served_names = served_names
@@ -49,13 +49,16 @@ class RouterPipeline:
         return ModelCard(self._served_names, self._table.max_model_len())
 
     def is_ready(self) -> bool:
-        """The first time it takes a prefill and a decode worker of one layout. From then on a decode worker alone is
-        enough: it prefills by itself, and a lost prefill pool must not take the routers away from their clients too."""
+        """The first time it takes a prefill and a decode worker of one layout. From then on no loss of workers takes
+        the routers away from their clients: a decode worker prefills by itself, and without any the requests are held
+        here, which is what wakes a pool at zero. Where nothing is held, clients do better elsewhere."""
         if self._ending:
             return False
-        self._had_pair = self._had_pair or self._table.has_pair()
-        can_serve = self._had_pair and bool(self._table.candidates(Role.DECODE))
-        return can_serve or self._ready_rules.without_workers
+        has_decode = bool(self._table.candidates(Role.DECODE))
+        is_complete = self._table.has_pair() or (has_decode and self._ready_rules.without_prefill)
+        self._could_serve = self._could_serve or is_complete
+        stays = has_decode or self._parts.holding.limits.hold_s > 0
+        return (self._could_serve and stays) or self._ready_rules.without_workers
 
     @property
     def is_ending(self) -> bool:

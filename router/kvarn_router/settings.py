@@ -49,7 +49,7 @@ class WorkerSettings:
     """Report ready as soon as a decode worker is there; it then prefills by itself."""
 
     ready_without_workers: bool = False
-    """Report ready at once and always, for pools that scale to zero: requests are held until a worker is there."""
+    """Report ready from the start, for pools that begin at zero: requests are held until a worker is there."""
 
     describe_timeout_s: float = 5.0
     """Deadline of a worker's first answer."""

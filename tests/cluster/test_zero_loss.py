@@ -56,7 +56,7 @@ TO_ZERO = {
     "min": 0,
     "max": 2,
     "zeroAfterSeconds": 1,
-    "behaviour": {"scaleDown": {"stabilizationWindowSeconds": 0}},
+    "behaviour": {"scaleDown": {"stabilizationWindowSeconds": 0, "pods": 2, "periodSeconds": 1}},
 }
 
 WAKING_S = 180
@@ -268,6 +268,7 @@ def test_a_model_at_zero_is_woken_by_a_request(
     question = watched.streams.questions[0]
     served.change({"slo": {"ttftMs": 60000}, **{role.value: {"scaling": TO_ZERO} for role in Role}})
     wait_until(lambda: not served.workers(), "no worker is left", PROGRESS_S, pause_s=0.25)
+    assert all(map(served.is_ready, served.routers())), "their Service would send them nothing that could wake it"
     began = time.monotonic()
     response = httpx.post(f"{url}/v1/completions", json=question.body, timeout=PROGRESS_S)
     tell(f"model at zero: its first request answered after {time.monotonic() - began:.0f} s")

@@ -11,6 +11,7 @@ from kvarn_engine.core.sampling import FinishReason
 from kvarn_proto.v1 import common_pb2
 from kvarn_router.context import DoneEvent, FinishedEvent
 from kvarn_router.errors import PromptTooLong
+from kvarn_router.holding import HoldLimits
 from kvarn_router.pipeline import ReadyRules
 from kvarn_router.workers import LiveWorker, Role
 
@@ -173,13 +174,16 @@ async def test_token_ids_go_where_the_vocabulary_holds_them() -> None:
         assert (len(narrow.requests), len(wide.requests)) == (0, 1)
 
 
-async def test_readiness_takes_a_pair_of_one_layout_first_and_a_decode_worker_later() -> None:
+@pytest.mark.parametrize("hold_s", [0.0, 30.0])
+async def test_readiness_takes_a_pair_of_one_layout_first_and_less_later(hold_s: float) -> None:
+    """A decode worker alone in any case; and nobody at all where requests are held."""
     async with AsyncExitStack() as exit_stack:
         old, other, match = decode("d"), prefill("p-other", OTHER), prefill("p")
         for each in (old, other, match):
             await exit_stack.enter_async_context(served(each))
         source = ScriptedSource(endpoint(old), endpoint(other))
-        stack = await exit_stack.enter_async_context(routing_stack(source=source, ready=ReadyRules()))
+        rules, hold = ReadyRules(), HoldLimits(hold_s)
+        stack = await exit_stack.enter_async_context(routing_stack(source=source, ready=rules, hold=hold))
         await registered(stack, old, other)
         assert not stack.pipeline.is_ready()
         source.set(endpoint(old), endpoint(match))
@@ -190,7 +194,7 @@ async def test_readiness_takes_a_pair_of_one_layout_first_and_a_decode_worker_la
         assert stack.pipeline.is_ready()
         source.set()
         await eventually(lambda: stack.table.candidates(Role.DECODE) == (), "the decode worker goes")
-        assert not stack.pipeline.is_ready()
+        assert stack.pipeline.is_ready() == (hold_s > 0)
 
 
 async def test_readiness_without_workers_lasts_until_the_end() -> None:

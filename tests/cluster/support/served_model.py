@@ -56,6 +56,10 @@ class ServedModel:
         """By router: answers that went to another worker after their first token."""
         return {name: self._metric(name, ROUTER_PORT, "kvarn_router_streams_moved_total") for name in self.routers()}
 
+    def is_ready(self, router: str) -> bool:
+        """As the kubelet asks, but now."""
+        return self.kubectl.attempt(*_read(router, ROUTER_PORT, "ready")).returncode == 0
+
     def answering(self, router: str) -> float:
         return self._metric(router, ROUTER_PORT, "kvarn_router_requests_in_flight")
 
@@ -101,7 +105,7 @@ class ServedModel:
         os.kill(int(found[0].name), signal.SIGKILL)
 
     def _metric(self, pod: str, port: int, name: str) -> float:
-        text = self.kubectl("exec", pod, "--", "python", "-c", _READ, f"http://127.0.0.1:{port}/metrics")
+        text = self.kubectl(*_read(pod, port, "metrics"))
         return sum(
             sample.value
             for family in text_string_to_metric_families(text)
@@ -138,6 +142,10 @@ def block_size_of(pod: Resource) -> int:
 
 def role_of(pod: Resource) -> Role:
     return Role(pod["metadata"]["labels"][ROLE_LABEL])
+
+
+def _read(pod: str, port: int, path: str) -> Sequence[str]:
+    return ("exec", pod, "--", "python", "-c", _READ, f"http://127.0.0.1:{port}/{path}")
 
 
 def _arguments(process: Path) -> Sequence[str]:
