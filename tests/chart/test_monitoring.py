@@ -69,6 +69,26 @@ def test_objectives_come_from_the_values(helm: Helm) -> None:
     assert expressions["KvarnItlAboveObjective"].endswith("> 0.2")
 
 
+def test_a_model_that_sleeps_is_no_alarm(helm: Helm) -> None:
+    """At zero it has no worker for hours; requests that wait for it have an alert of their own."""
+    zero = "models.night.spec.decode.scaling.min=0,models.dusk.spec.prefill.scaling.min=0"
+    bodies = helm.template("--set", f"monitoring.prometheusRule.enabled=true,{zero}")
+    (expression,) = [alert["expr"] for alert in alerts(tuple(bodies)) if alert["alert"] == "KvarnNoWorker"]
+    assert 'kvarn_router_workers{namespace="serving",model_service!~"dusk|night"}' in expression
+    (usual,) = [alert["expr"] for alert in alerts(rendered(helm, "everything")) if alert["alert"] == "KvarnNoWorker"]
+    assert 'kvarn_router_workers{namespace="serving"}' in usual
+
+
+def test_an_operator_that_is_gone_is_an_alarm(helm: Helm) -> None:
+    """No operator, no series, and so no zero. Where nobody scrapes operators, the series is missing always."""
+    scraped, unscraped = (
+        next(alert["expr"] for alert in alerts(rendered(helm, values)) if alert["alert"] == "KvarnNoOperatorActs")
+        for values in ("everything", "tls_cert_manager")
+    )
+    assert scraped.endswith('or absent(kvarn_operator_is_leader{namespace="serving"})')
+    assert "absent" not in unscraped
+
+
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
 def test_dashboards_are_about_metrics_that_exist(path: Any) -> None:
     board = json.loads(path.read_text(encoding="utf-8"))
