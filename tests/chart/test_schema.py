@@ -110,6 +110,7 @@ def test_a_typo_at_the_top_fails() -> None:
         ("router.args", {"api-keys": "secret"}),
         ("router.env", {"a-b": "c"}),
         ("monitoring.interval", 15),
+        ("tls.certManager.issuerRef", {"kind": "ClusterIssuer"}),
     ],
 )
 def test_a_wrong_value_fails_with_its_path(path: str, value: object) -> None:
