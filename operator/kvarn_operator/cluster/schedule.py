@@ -40,7 +40,11 @@ class Pacing:
     """Between two rounds of a key whose changes meet a refusal."""
 
     restless_after: int = 10
-    """Rounds in a row that acted, after which each further one waits as if it had failed."""
+    """Rounds in a row that acted, after which each further one waits longer and longer."""
+
+    restless_max_s: float = 5.0
+    """No longer than this, the time between samples: many pods that start one after the other look the same, and their
+    drains and scaling must not wait."""
 
 
 @dataclass(slots=True)
@@ -97,7 +101,7 @@ class KeyedSchedule(Generic[Key]):
         record.not_before = 0.0
         record.acted = record.acted + 1 if outcome.ending is Ending.ACTED else 0
         if (rounds := record.acted - self._pacing.restless_after) > 0:
-            self._wait(key, record, now, self._backoff(rounds))
+            self._wait(key, record, now, min(self._backoff(rounds), self._pacing.restless_max_s))
         elif outcome.ending is Ending.ACTED:
             self.add(key, now)
         if outcome.requeue_s is not None:

@@ -139,15 +139,15 @@ def test_a_key_that_acted_is_looked_at_again_at_once() -> None:
 
 
 def test_a_key_that_always_acts_is_slowed_down_until_it_rests() -> None:
-    queue = schedule(restless_after=3)
+    queue = schedule(restless_after=3, restless_max_s=5.0)
     queue.add("a", 0.0)
     now, starts = 0.0, []
-    for _ in range(7):
+    for _ in range(9):
         assert queue.start_next(now) == "a"
         starts.append(now)
         queue.finish("a", now, ACTED)
         now = queue.next_at() or now
-    assert starts == [0.0, 0.0, 0.0, 0.0, 1.0, 3.0, 7.0]
+    assert starts == [0.0, 0.0, 0.0, 0.0, 1.0, 3.0, 7.0, 12.0, 17.0]
     assert queue.is_restless("a")
     assert queue.start_next(now) == "a"
     queue.finish("a", now, SETTLED)
