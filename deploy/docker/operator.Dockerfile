@@ -30,5 +30,6 @@ COPY --from=builder /opt/kvarn/venv /opt/kvarn/venv
 # Any user id may run this, on a root file system that cannot be written: what is written goes to /tmp.
 ENV PATH=/opt/kvarn/venv/bin:$PATH HOME=/tmp LANG=C.UTF-8 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 WORKDIR /
+LABEL org.opencontainers.image.title=kvarn-operator org.opencontainers.image.version=0.1.0
 USER 65532:65532
 ENTRYPOINT ["python", "-m", "kvarn_operator"]

@@ -42,5 +42,6 @@ COPY --from=builder /opt/kvarn/models /opt/kvarn/models
 ENV PATH=/opt/kvarn/venv/bin:$PATH HOME=/tmp LANG=C.UTF-8 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 WORKDIR /
+LABEL org.opencontainers.image.title=kvarn-worker org.opencontainers.image.version=0.1.0
 USER 65532:65532
 ENTRYPOINT ["python", "-m", "kvarn_decode"]

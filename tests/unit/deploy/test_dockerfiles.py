@@ -2,6 +2,7 @@
 
 import fnmatch
 import re
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from deploy.docker.imagekit.roles import ENTRYPOINTS, USER, environment
 
 ROOT = Path(__file__).parents[3]
 FILES = sorted((ROOT / "deploy" / "docker").glob("*.Dockerfile"))
+ABOUT = "org.opencontainers.image"
 BASE = "${BASE_IMAGE}${BASE_DIGEST}"
 
 
@@ -74,6 +76,12 @@ def test_program_and_environment_are_those_of_the_daemonless_build(dockerfile: D
     if dockerfile.path.name == "worker-cuda.Dockerfile":
         wanted.pop("NUMBA_CACHE_DIR")
     assert wanted.items() <= said.items()
+
+
+def test_labels_are_those_of_the_daemonless_build(dockerfile: Dockerfile) -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    labels = dict(word.split("=", 1) for word in dict(dockerfile.final)["LABEL"].split())
+    assert labels == {f"{ABOUT}.title": f"kvarn-{dockerfile.role}", f"{ABOUT}.version": version}
 
 
 def test_packages_are_those_of_the_constraints(dockerfile: Dockerfile) -> None:
