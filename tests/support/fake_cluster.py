@@ -98,6 +98,8 @@ class FakeCluster:
     quota: int | None = None
     """Pods that may exist at all, those that end included."""
 
+    refusal: str = "exceeded quota"
+
     # -- what users and others do
 
     def put_service(self, spec: Mapping[str, Json]) -> None:
@@ -287,7 +289,7 @@ class FakeCluster:
         if name in self.pods:
             return
         if self.quota is not None and len(self.pods) >= self.quota:
-            self.refused[pool] = f"exceeded quota: pods={self.quota}"
+            self.refused[pool] = f"{self.refusal}: pods={self.quota}"
             return
         self.created += 1
         pod = copy.deepcopy(dict(body))

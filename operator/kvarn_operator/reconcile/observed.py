@@ -10,6 +10,9 @@ from kvarn_operator.resources.worker_pool import WorkerPod, WorkerPool
 from kvarn_operator.scaling.observation import Demand, PodMetrics
 from kvarn_operator.scaling.spec import PodName, PoolName
 
+_OVER_QUOTA = "exceeded quota"
+"""The API server's words."""
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerReading:
@@ -75,3 +78,7 @@ class Observed:
 
     taken: frozenset[PodName] = frozenset()
     """Names of pods that carry the model's label and are no pool's, such as one that somebody took out by a label."""
+
+    def lacks_quota(self, pool: PoolName) -> bool:
+        """Of all refusals this one alone may end when other pods go."""
+        return _OVER_QUOTA in self.refused.get(pool, "")

@@ -101,7 +101,7 @@ def _is_replaced(view: PoolView, context: Context) -> bool:
     """What a user drains waits for its replacement, unless that one may be waiting for this pod's place: on a node, or
     in a quota."""
     placeless = any(pod.phase is PodPhase.UNSCHEDULABLE for pod in view.pods.active)
-    return len(view.pods.ready) >= view.desired or placeless or view.resource.name in context.observed.refused
+    return len(view.pods.ready) >= view.desired or placeless or context.observed.lacks_quota(view.resource.name)
 
 
 def _is_overdue(pod: WorkerPod, view: PoolView, now: float) -> bool:

@@ -37,7 +37,7 @@ def pool_changes(
     views: Sequence[PoolView], pairing: str, rollout: Rollout, observed: Observed
 ) -> Mapping[PoolName, PoolChange]:
     """`pairing` is the one that new pods get."""
-    progress = [_progress(view, pairing, view.resource.name in observed.refused) for view in views]
+    progress = [_progress(view, pairing, observed.lacks_quota(view.resource.name)) for view in views]
     steps = {step.role: step for step in next_steps(progress, rollout)}
     changes = {}
     for view, own in zip(views, progress, strict=True):
@@ -51,9 +51,9 @@ def pool_changes(
     return changes
 
 
-def _progress(view: PoolView, pairing: str, refused: bool) -> PoolProgress:
+def _progress(view: PoolView, pairing: str, lacks_quota: bool) -> PoolProgress:
     groups, leaving = groups_of(view.pods.active), len(view.pods.leaving)
-    return PoolProgress(view.role, view.desired, view.revision, pairing, groups, leaving, refused)
+    return PoolProgress(view.role, view.desired, view.revision, pairing, groups, leaving, lacks_quota)
 
 
 def _wanted_back(view: PoolView, count: int) -> tuple[WorkerPod, ...]:

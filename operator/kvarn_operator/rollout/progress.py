@@ -54,8 +54,8 @@ class PoolProgress:
     draining: int = 0
     """Pods that are on their way out and still hold their place."""
 
-    refused: bool = False
-    """The API server takes no new pod of it now, because of a quota say."""
+    lacks_quota: bool = False
+    """The API server takes no new pod of it until others are gone."""
 
     @property
     def current(self) -> PodGroup:

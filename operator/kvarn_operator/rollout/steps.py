@@ -28,10 +28,10 @@ GroupKey = tuple[str, str]
 def next_steps(pools: Sequence[PoolProgress], rollout: Rollout) -> tuple[PoolStep, ...]:
     """One step for each pool, in the order given. An empty step with `Gate.NONE` means that the pool is done.
 
-    A pod that the API server refuses counts as one that finds no node, and is asked for again.
+    A pod that finds no room in a quota counts as one that finds no node, and is asked for again.
     """
     found = _planned(pools, rollout)
-    missing = [step.create if pool.refused else 0 for step, pool in zip(found, pools, strict=True)]
+    missing = [step.create if pool.lacks_quota else 0 for step, pool in zip(found, pools, strict=True)]
     if not any(missing):
         return found
     found = _planned([with_placeless(pool, count) for pool, count in zip(pools, missing, strict=True)], rollout)

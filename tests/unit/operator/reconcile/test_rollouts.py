@@ -86,6 +86,22 @@ def test_a_quota_without_room_and_no_pod_that_may_be_away_is_told() -> None:
     assert "exceeded quota" in cluster.told("Progressing", DECODE)["message"]
 
 
+def test_pods_that_are_refused_for_what_they_are_cost_no_old_one_its_place() -> None:
+    cluster = serving(rollout=ONE_AWAY)
+    old = set(cluster.pods)
+    cluster.put_service(spec(rollout=ONE_AWAY, decode__template=image(NEW)))
+    cluster.quota, cluster.refusal = len(old), "pods is forbidden: violates PodSecurity"
+    for _ in range(20):
+        step(cluster)
+    assert cluster.condition("Progressing", DECODE) == ("False", "RolloutBlocked")
+    assert set(cluster.pods) == old
+    assert cluster.serves_a_pair()
+    cluster.drain(cluster.serving(DECODE)[0])
+    for _ in range(20):
+        step(cluster)
+    assert set(cluster.pods) == old, "a drained pod waits for its replacement"
+
+
 def test_rolling_back_takes_cordoned_pods_back() -> None:
     cluster = serving(decode=2)
     old = cluster.serving(DECODE)
