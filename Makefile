@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-cluster images lint proto bench clean
+.PHONY: help up test test-cluster images lint proto schema bench clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -25,14 +25,18 @@ images: $(STAMP) ## Build the images without a daemon into dist/kvarn-images.tar
 	@mkdir -p dist
 	$(BIN)/python deploy/docker/build_local.py dist/kvarn-images.tar $(ARGS)
 
-lint: $(STAMP) ## Check style, types, imports between packages and the generated wire code
+lint: $(STAMP) ## Check style, types, imports between packages and what is generated
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python proto/generate.py --check
+	$(BIN)/python deploy/helm/values_schema.py --check
 
 proto: $(STAMP) ## Regenerate the wire code from proto/kvarn_proto/v1/*.proto
 	$(BIN)/python proto/generate.py
+
+schema: $(STAMP) ## Regenerate the chart's values.schema.json from values.schema.yaml, the CRD and the settings
+	$(BIN)/python deploy/helm/values_schema.py
 
 bench: $(STAMP) ## Run a benchmark: make bench ARGS="handoff"
 	@exec $(BIN)/python -m kvarn_bench $(ARGS)

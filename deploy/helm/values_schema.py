@@ -1,4 +1,4 @@
-"""Regenerate the chart's values.schema.json: `python deploy/helm/values_schema.py`; `--check` only says if it is stale.
+"""Regenerate the chart's values.schema.json: `make schema`; with `--check`, as in `make lint`, only say if it is stale.
 
 Made from values.schema.yaml beside this file, the ModelService CRD (for `models.NAME.spec`) and the settings of router
 and operator (for `args`), so that a typo in any of them fails before anything reaches the cluster.
@@ -144,7 +144,7 @@ def main() -> int:
         return 0
     if TARGET.read_text(encoding="utf-8") == fresh:
         return 0
-    print("stale: deploy/helm/kvarn/values.schema.json; run `python deploy/helm/values_schema.py`", file=sys.stderr)
+    print("stale: deploy/helm/kvarn/values.schema.json; run `make schema`", file=sys.stderr)
     return 1
 
 
