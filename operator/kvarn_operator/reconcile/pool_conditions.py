@@ -121,8 +121,14 @@ def _ready(picture: PoolPicture) -> Condition:
         return Condition(kind, Truth.TRUE, "ScaledToZero", "no pod is wanted")
     if ready >= view.desired:
         return Condition(kind, Truth.TRUE, "AllPodsReady", f"{ready} of {view.desired} pods ready")
-    reason, message = _hindrance(picture) or ("PodsNotReady", "")
+    reason, message = _hindrance(picture) or ("PodsNotReady", _unready(view))
     return Condition(kind, Truth.FALSE, reason, _joined(f"{ready} of {view.desired} pods ready", message))
+
+
+def _unready(view: PoolView) -> str:
+    """With their nodes, since a node that is lost takes minutes to be given up."""
+    waiting = [f"{pod.name} on {pod.node or 'no node'}" for pod in view.pods.active if not pod.ready]
+    return f"not ready: {listed(waiting)}" if waiting else ""
 
 
 def _progressing(picture: PoolPicture) -> Condition:

@@ -79,6 +79,15 @@ def test_reconciling_is_there_only_while_something_happens() -> None:
     assert "Reconciling" not in {item["type"] for item in cluster.service["status"]["conditions"]}
 
 
+def test_a_pod_that_is_not_ready_is_named_with_its_node() -> None:
+    cluster = serving(decode=2)
+    lapsed = cluster.serving(DECODE)[0]
+    cluster.lapse(lapsed)
+    step(cluster)
+    assert cluster.condition("Ready", DECODE) == ("False", "PodsNotReady")
+    assert cluster.told("Ready", DECODE)["message"] == f"1 of 2 pods ready; not ready: {lapsed} on node-1"
+
+
 def test_the_last_decisions_are_kept() -> None:
     cluster = serving()
     for replicas in range(2, 16):
