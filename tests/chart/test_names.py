@@ -104,3 +104,26 @@ def test_releases_of_one_namespace_share_nothing_but_what_only_one_may_have(helm
         )
     )
     assert first & second == {("Lease", "kvarn-operator")}
+
+
+def test_a_variable_of_a_user_replaces_one_of_the_chart(helm: Helm) -> None:
+    """Two of one name are refused by server-side apply, which helm 4 uses."""
+    own = {"HOME": "/home", "HF_HOME": "/cache/shared", "HF_TOKEN": {"valueFrom": {"fieldRef": {"fieldPath": "a"}}}}
+    model = {"source": {"hub": {"id": "org/name"}}, "secretRef": {"name": "hub"}}
+    bodies = helm.template(
+        *("--set-json", f"models.smollm2.spec.model={json.dumps(model)}"),
+        *("--set-json", f"router.env={json.dumps(own)}"),
+        *("--set", "operator.env.HOME=/home,router.apiKeys.existingSecret=keys"),
+    )
+    found = {
+        pod["metadata"]["labels"]["app.kubernetes.io/component"]: pod["spec"]["containers"][0]["env"]
+        for _, pod in workloads(tuple(bodies))
+    }
+    for entries in found.values():
+        names = [entry["name"] for entry in entries]
+        assert len(set(names)) == len(names)
+    router = {entry["name"]: entry.get("value") or entry["valueFrom"] for entry in found["router"]}
+    keys = {"secretKeyRef": {"name": "keys", "key": "api-keys"}}
+    given = {"HOME": "/home", "HF_HOME": "/cache/shared", "HF_TOKEN": {"fieldRef": {"fieldPath": "a"}}}
+    assert router == {**given, "KVARN_API_KEYS": keys, "KVARN_CACHE": "/cache"}
+    assert found["operator"] == [{"name": "HOME", "value": "/home"}]

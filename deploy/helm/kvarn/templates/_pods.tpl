@@ -40,9 +40,11 @@ securityContext:
     drop: [ALL]
 {{- end -}}
 
-{{/* A map NAME: value or NAME: {valueFrom: ...}, as a container's list. */}}
+{{/* (list own given): maps NAME: value or NAME: {valueFrom: ...}, as a container's list. What is given replaces our own. */}}
 {{- define "kvarn.env" -}}
-{{- range $name, $value := . }}
+{{- $all := index . 0 -}}
+{{- range $name, $value := index . 1 }}{{ $_ := set $all $name $value }}{{ end -}}
+{{- range $name, $value := $all }}
 - name: {{ $name | quote }}
   {{- if kindIs "map" $value }}
   {{- toYaml $value | nindent 2 }}
@@ -50,6 +52,14 @@ securityContext:
   value: {{ $value | quote }}
   {{- end }}
 {{- end }}
+{{- end -}}
+
+{{/* (list Secret key): the value of a variable. */}}
+{{- define "kvarn.fromSecret" -}}
+valueFrom:
+  secretKeyRef:
+    name: {{ index . 0 | quote }}
+    key: {{ index . 1 | quote }}
 {{- end -}}
 
 {{/* A map flag: value, as arguments. true and false become --flag and --no-flag. */}}

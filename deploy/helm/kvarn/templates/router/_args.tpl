@@ -33,34 +33,22 @@
 
 {{- define "kvarn.routerEnv" -}}
 {{- $settings := include "kvarn.routerSettings" . | fromYaml -}}
-{{- $model := (.model.spec | default dict).model | default dict -}}
-- name: HOME
-  value: /tmp
-{{- include "kvarn.apiKeys" $settings }}
+{{- $own := include "kvarn.clientEnv" $settings | fromYaml -}}
 {{- if include "kvarn.downloads" . }}
-- name: KVARN_CACHE
-  value: /cache
-- name: HF_HOME
-  value: /cache/hf
+{{- $own = merge $own (dict "KVARN_CACHE" "/cache" "HF_HOME" "/cache/hf") -}}
 {{- end }}
-{{- with $model.secretRef }}
-- name: HF_TOKEN
-  valueFrom:
-    secretKeyRef:
-      name: {{ .name | quote }}
-      key: {{ .key | default "token" | quote }}
+{{- with ((.model.spec | default dict).model | default dict).secretRef }}
+{{- $_ := set $own "HF_TOKEN" (include "kvarn.fromSecret" (list .name (.key | default "token")) | fromYaml) -}}
 {{- end }}
-{{- include "kvarn.env" $settings.env }}
+{{- include "kvarn.env" (list $own $settings.env) -}}
 {{- end -}}
 
-{{/* Also of the test, which asks as a client. */}}
-{{- define "kvarn.apiKeys" -}}
-{{- if .apiKeys.existingSecret }}
-- name: KVARN_API_KEYS
-  valueFrom:
-    secretKeyRef:
-      name: {{ .apiKeys.existingSecret | quote }}
-      key: {{ .apiKeys.key | quote }}
+{{/* Variables of a router, also of the test, which asks as a client: a map. */}}
+{{- define "kvarn.clientEnv" -}}
+HOME: /tmp
+{{- with .apiKeys.existingSecret }}
+KVARN_API_KEYS:
+  {{- include "kvarn.fromSecret" (list . $.apiKeys.key) | nindent 2 }}
 {{- end }}
 {{- end -}}
 
