@@ -1,10 +1,13 @@
 """What the chart starts is what the code understands: flags, variables, probes, rights, the CRDs' hook."""
 
+import json
 from typing import Any
 
 import pytest
 from kvarn_engine.process.settings import load_settings
+from kvarn_operator.objects.model_source import MODEL_VOLUME, model_environment, model_flags, model_volume
 from kvarn_operator.resources import labels
+from kvarn_operator.resources.parsing import parse_model_service
 from kvarn_operator.settings import OperatorSettings
 from kvarn_router.settings import RouterSettings
 from kvarn_router.smoke import Settings as SmokeSettings
@@ -78,6 +81,31 @@ def test_router_mounts_what_it_reads(helm: Helm) -> None:
     }
     assert volumes["model"]["persistentVolumeClaim"] == {"claimName": "models", "readOnly": True}
     assert volumes["tls"]["secret"] == {"secretName": "certificates"}
+
+
+SOURCES: list[dict[str, Any]] = [
+    {"hub": {"id": "org/name"}},
+    {"pvc": {"claimName": "models", "path": "qwen/8b"}},
+    {"image": {"reference": "registry.example.com/qwen@sha256:1"}},
+    {"url": {"url": "https://models.example.com/qwen.tar?sig=a%20b"}},
+    {},
+]
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: next(iter(source), "embedded"))
+def test_router_and_workers_get_a_model_from_the_same_place(helm: Helm, source: dict[str, Any]) -> None:
+    """The chart builds the one, the operator the others."""
+    model = {"source": source, "secretRef": {"name": "hub", "key": "token"}, "revision": "v1"}
+    bodies = helm.template("--set-json", f"models.smollm2.spec.model={json.dumps(model)}")
+    resource = {"metadata": {"name": "smollm2", "namespace": "serving", "uid": "1"}, "spec": {"model": model}}
+    wanted = parse_model_service(resource).spec.model
+    spec = of_kind(bodies, "Deployment")["smollm2-router"]["spec"]["template"]["spec"]
+    flags = {f"--{flag}={value}" for flag, value in model_flags(wanted).items()}
+    assert {flag for flag in spec["containers"][0]["args"] if flag.startswith("--model")} == flags
+    tokens = [entry for entry in spec["containers"][0]["env"] if entry["name"] == "HF_TOKEN"]
+    assert tokens == list(model_environment(wanted))
+    volumes = [volume for volume in spec["volumes"] if volume["name"] == MODEL_VOLUME]
+    assert volumes == [volume for volume in [model_volume(wanted)] if volume is not None]
 
 
 def test_operator_hears_of_everything_that_workers_need(helm: Helm) -> None:

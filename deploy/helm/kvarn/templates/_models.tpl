@@ -50,6 +50,7 @@
 - name: model
   image:
     reference: {{ $source.image.reference | quote }}
+    pullPolicy: IfNotPresent
 {{- end }}
 {{- end -}}
 

@@ -37,8 +37,9 @@
 {{- if include "kvarn.downloads" . }}
 {{- $own = merge $own (dict "KVARN_CACHE" "/cache" "HF_HOME" "/cache/hf") -}}
 {{- end }}
-{{- with ((.model.spec | default dict).model | default dict).secretRef }}
-{{- $_ := set $own "HF_TOKEN" (include "kvarn.fromSecret" (list .name (.key | default "token")) | fromYaml) -}}
+{{- $secret := ((.model.spec | default dict).model | default dict).secretRef -}}
+{{- if and $secret (include "kvarn.modelSource" . | fromYaml).hub }}
+{{- $_ := set $own "HF_TOKEN" (include "kvarn.fromSecret" (list $secret.name ($secret.key | default "token")) | fromYaml) -}}
 {{- end }}
 {{- include "kvarn.env" (list $own $settings.env) -}}
 {{- end -}}
