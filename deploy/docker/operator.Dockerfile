@@ -1,11 +1,12 @@
 # The operator. Build from the repository's root:
 #   docker build -f deploy/docker/operator.Dockerfile -t kvarn-operator:0.1.0 .
-# The digest pins the base: --build-arg BASE_DIGEST=@sha256:...
+# The digest pins the base: --build-arg BASE_DIGEST=@sha256:... A company's package index: --build-arg PIP_INDEX_URL=...
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 ARG BASE_DIGEST=
 
 FROM ${BASE_IMAGE}${BASE_DIGEST} AS builder
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PATH=/opt/kvarn/venv/bin:$PATH
+ARG PIP_INDEX_URL
 WORKDIR /src
 RUN python -m venv /opt/kvarn/venv
 COPY pyproject.toml constraints.txt ./

@@ -1,6 +1,7 @@
 """The Dockerfiles, read as text: pinned, without root, without torch where none belongs, for any builder."""
 
 import fnmatch
+import itertools
 import re
 import tomllib
 from dataclasses import dataclass
@@ -94,6 +95,17 @@ def test_packages_are_those_of_the_constraints(dockerfile: Dockerfile) -> None:
     assert installs
     pinned = re.compile(r"-c constraints\.txt|--no-deps \.|--no-deps [a-z0-9-]+==[\d.]+")
     assert [command for command in installs if not pinned.search(command)] == []
+
+
+def test_every_stage_that_installs_asks_the_index_that_it_is_told(dockerfile: Dockerfile) -> None:
+    """pip reads the variable that an argument becomes. Without one it asks the index that it asks by default."""
+    starts = [index for index, (name, _) in enumerate(dockerfile.lines) if name == "FROM"]
+    stages = [dockerfile.lines[start:end] for start, end in itertools.pairwise([*starts, len(dockerfile.lines)])]
+    installing = [stage for stage in stages if any("pip install" in arguments for _, arguments in stage)]
+    assert installing
+    for stage in installing:
+        first = next(index for index, (_, arguments) in enumerate(stage) if "pip install" in arguments)
+        assert ("ARG", "PIP_INDEX_URL") in stage[:first]
 
 
 def test_any_builder_understands_it(dockerfile: Dockerfile) -> None:
