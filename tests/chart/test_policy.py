@@ -156,7 +156,8 @@ def test_names_fit(helm: Helm) -> None:
     """The longest release and model names that helm and the schema let in."""
     release, model = "r" * 53, "m" * 55
     everything = str(HERE / "values" / "everything.yaml")
-    settings = f"fullnameOverride=,models.{model}.create=true"
+    host = f"models.{model}.router.ingress.hosts={{m.b}},models.{model}.router.httpRoute.hostnames={{m.b}}"
+    settings = f"fullnameOverride=,{host}"
     bodies = helm.template("--values", everything, "--set", settings, release=release)
     assert [name_of(body) for body in bodies if len(body["metadata"]["name"]) > 63] == []
     keys = [(name_of(body), body["metadata"].get("namespace")) for body in bodies]

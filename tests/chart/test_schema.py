@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from deploy.helm import values_schema
-from tests.chart.rendering import CHART, HERE, Helm, HelmError
+from tests.chart.rendering import CHART, HERE, Helm, HelmError, of_kind
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
@@ -153,11 +153,25 @@ def test_helm_checks_values_with_the_schema(helm: Helm, setting: str, field: str
         ("operator.leaderElection.enabled=false", "needs operator.leaderElection.enabled"),
         ("operator.clusterWide=true,operator.namespaces={a}", "exclude each other"),
         ("router.httpRoute.enabled=true", "needs httpRoute.parentRefs"),
+        ("router.ingress.enabled=true,models.b.create=true", r"models b and smollm2 .*ingress, every host/v1"),
+        ("router.ingress.enabled=true,router.ingress.hosts={a.b},models.b.create=true", "ingress, a.b/v1"),
+        (
+            "router.httpRoute.enabled=true,router.httpRoute.parentRefs[0].name=g,models.b.create=true",
+            "b and smollm2 are behind one address",
+        ),
     ],
 )
 def test_values_that_contradict_each_other_fail(helm: Helm, settings: str, message: str) -> None:
     with pytest.raises(HelmError, match=message):
         helm.template("--set", settings)
+
+
+def test_each_model_may_have_a_host_of_its_own(helm: Helm) -> None:
+    hosts = "models.b.router.ingress.hosts={b.example},models.smollm2.router.ingress.hosts={a.example}"
+    off = "models.c.router.ingress.enabled=false"
+    bodies = helm.template("--set", f"router.ingress.enabled=true,{hosts},{off}")
+    found = {name: body["spec"]["rules"][0]["host"] for name, body in of_kind(bodies, "Ingress").items()}
+    assert found == {"b-router": "b.example", "smollm2-router": "a.example"}
 
 
 @pytest.mark.parametrize(
