@@ -19,6 +19,9 @@ _SERIES = {
 
 class Registered(NamedTuple):
     series: frozenset[str]
+    names: frozenset[str]
+    """As people write them: a histogram without its suffixes."""
+
     labels: frozenset[str]
 
 
@@ -27,7 +30,9 @@ def metrics() -> Registered:
     """Of all processes together."""
     calls = list(_calls())
     series = {f"{name}{suffix}" for kind, name, _ in calls for suffix in _SERIES[kind]}
-    return Registered(frozenset(series), frozenset(label for _, _, labels in calls for label in labels))
+    names = {f"{name}_total" if kind == "Counter" else name for kind, name, _ in calls}
+    labels = {label for _, _, labels in calls for label in labels}
+    return Registered(frozenset(series), frozenset(names), frozenset(labels))
 
 
 def _calls() -> Iterator[tuple[str, str, list[str]]]:

@@ -9,8 +9,13 @@ from typing import Any
 import pytest
 import yaml
 from kvarn_cli.main import build_app
+from kvarn_decode.settings import DecodeSettings
+from kvarn_engine.process.settings_fields import leaves
 from kvarn_operator.resources.conditions import ConditionType
 from kvarn_operator.resources.labels import GROUP
+from kvarn_operator.settings import OperatorSettings
+from kvarn_prefill.settings import PrefillSettings
+from kvarn_router.settings import RouterSettings
 from typer.main import get_command
 
 from tests.chart.registered import CODE, metrics
@@ -21,6 +26,10 @@ GUIDES = [DOCS / f"{name}.md" for name in ("chart", "kubernetes", "runbook", "se
 RUNBOOK = (DOCS / "runbook.md").read_text(encoding="utf-8")
 SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+OPERATIONS = DOCS / "operations.md"
+MODULES = frozenset({"kvarn_prefill", "kvarn_decode", "kvarn_router", "kvarn_operator"})
+OF_HELM = frozenset({"wait", "reuse-values", "reset-then-reuse-values", "disable-openapi-validation"})
+EXAMPLES = frozenset({"help", "name", "no-name", "some-name"})
 KEYS_OF_SECRETS = frozenset({"tls.crt", "tls.key"})
 OPERATOR = "".join(path.read_text(encoding="utf-8") for path in (CODE / "operator").rglob("*.py"))
 
@@ -106,6 +115,32 @@ def test_every_alert_is_in_the_runbook(helm: Helm) -> None:
 @guides
 def test_metrics_exist(guide: Path) -> None:
     assert [name for name in words(guide, r"^kvarn_[a-z_]+$") if name not in metrics().series] == []
+
+
+def test_operations_lists_every_metric_and_no_other() -> None:
+    named = {name for name in words(OPERATIONS, r"^kvarn_[a-z_]+$") if not name.endswith("_") and name not in MODULES}
+    assert named == metrics().names
+
+
+@pytest.mark.parametrize("document", [*GUIDES, OPERATIONS, DOCS / "api.md"], ids=lambda path: path.stem)
+def test_flags_exist(document: Path) -> None:
+    """Of our processes and commands. Those of helm and kubectl mostly stand in whole commands."""
+    quoted = re.findall(r"`(--[a-z][^`\n]*)`", document.read_text(encoding="utf-8"))
+    named = {flag for each in quoted for flag in re.findall(r"--([a-z][a-z-]+[a-z])(?![\w*-])", each)}
+    assert sorted(named - our_flags() - OF_HELM - EXAMPLES) == []
+
+
+def our_flags() -> set[str]:
+    roots = (RouterSettings, PrefillSettings, DecodeSettings, OperatorSettings)
+    found = {leaf.flag.removeprefix("--") for root in roots for leaf in leaves(root)}
+    return found | {option.removeprefix("--") for option in options(get_command(build_app()))} | {"config"}
+
+
+def options(command: Any) -> Iterator[str]:
+    for parameter in command.params:
+        yield from (*parameter.opts, *parameter.secondary_opts)
+    for each in getattr(command, "commands", {}).values():
+        yield from options(each)
 
 
 @guides
