@@ -26,6 +26,7 @@ FIGURES = pytest.StashKey[list[str]]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "cluster: needs a Kubernetes cluster: the bed of tests/cluster, or KUBECONFIG")
+    config.addinivalue_line("markers", "node: the cluster has a node that runs pods")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -33,6 +34,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.cluster)
+            if "real_cluster" in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.node)
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(LONGEST_TEST_S))
     items.sort(key=lambda item: HERE in item.path.parents)

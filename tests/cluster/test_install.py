@@ -4,7 +4,7 @@ roll back, uninstall. The tests share one release and go through its life in ord
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import pytest
 import torch
 from kvarn_engine.model_folder import EMBEDDED_MODEL, resolve_model
 
-from tests.cluster.support.chart_copy import copy_of_chart
+from tests.cluster.support.chart_copy import LATER_FIELD, copy_of_chart, fields_of
 from tests.cluster.support.cluster import Cluster, Images
 from tests.cluster.support.kubectl import Kubectl, Resource
 from tests.cluster.support.traffic import steady_traffic
@@ -28,6 +28,8 @@ RELEASE = "kvarn"
 MODEL = "smollm2"
 ROUTER = f"{MODEL}-router"
 TOKENS = 24
+KEYS, KEY = "who-may-ask", "a-key-that-nobody-prints"
+HEADERS = {"Authorization": f"Bearer {KEY}"}
 WORKERS = "app.kubernetes.io/component=worker"
 
 
@@ -48,10 +50,11 @@ class Installed:
 def installed(real_cluster: Cluster, real_namespace: str, tell: Callable[[str], None]) -> Installed:
     kubectl = real_cluster.kubectl(real_namespace)
     kubectl("wait", "--for=jsonpath={.metadata.name}=default", "serviceaccount/default", "--timeout=30s")
+    kubectl("create", "secret", "generic", KEYS, f"--from-literal=api-keys={KEY}")
     before = objects(kubectl)
     began = time.monotonic()
     try:
-        notes = real_cluster.helm(real_namespace).install(RELEASE, real_cluster.images.values())
+        notes = real_cluster.helm(real_namespace).install(RELEASE, values(real_cluster.images))
     except AssertionError:
         print(kubectl.describe_all())
         raise
@@ -84,7 +87,9 @@ def test_the_notes_name_what_is_there(installed: Installed) -> None:
 
 @pytest.mark.parametrize("text", [TEXTS[1], TEXTS[4]], ids=["short", "long"])
 def test_completions_equal_the_reference(url: str, reference: Reference, text: str) -> None:
-    response = httpx.post(f"{url}/v1/completions", json=completion_body(MODEL, text, TOKENS), timeout=120)
+    response = httpx.post(
+        f"{url}/v1/completions", json=completion_body(MODEL, text, TOKENS), headers=HEADERS, timeout=120
+    )
     assert response.status_code == 200, response.text
     expected = reference.greedy(reference.encode(text), TOKENS)
     assert response.json()["choices"][0]["text"] == reference.decode(expected)
@@ -93,7 +98,9 @@ def test_completions_equal_the_reference(url: str, reference: Reference, text: s
 def test_a_chat_goes_through_the_hand_off(installed: Installed, url: str, reference: Reference) -> None:
     """Its prompt is longer than what decode workers prefill themselves."""
     messages = [dict(message) for message in CONVERSATIONS[-1]]
-    response = httpx.post(f"{url}/v1/chat/completions", json=chat_body(MODEL, messages, TOKENS), timeout=120)
+    response = httpx.post(
+        f"{url}/v1/chat/completions", json=chat_body(MODEL, messages, TOKENS), headers=HEADERS, timeout=120
+    )
     assert response.status_code == 200, response.text
     expected = reference.greedy(reference.encode_chat(messages), TOKENS)
     assert response.json()["choices"][0]["message"]["content"] == reference.decode(expected)
@@ -101,6 +108,20 @@ def test_a_chat_goes_through_the_hand_off(installed: Installed, url: str, refere
     (prefill,) = installed.kubectl.list("pods", "kvarn.dev/role=prefill")
     ended = [line for line in installed.kubectl.logs(name(decode)).splitlines() if "request ended" in line]
     assert f'"prefill_worker": "{name(prefill)}"' in ended[-1]
+
+
+def test_keys_and_prompts_stay_secret(installed: Installed, url: str) -> None:
+    """Neither is in any log, and keys are in no object but the Secret that they were given in."""
+    body = completion_body(MODEL, TEXTS[1], 1)
+    for headers in ({}, {"Authorization": f"Bearer {KEY}-but-wrong"}):
+        assert httpx.post(f"{url}/v1/completions", json=body, headers=headers).status_code == 401
+    logs = [installed.kubectl.logs(name(pod), "--all-containers") for pod in installed.kubectl.list("pods")]
+    assert all("kvarn" in log for log in logs)
+    assert not any(secret in log for log in logs for secret in (KEY, TEXTS[1][:20], CONVERSATIONS[-1][0]["content"]))
+    kinds = installed.kubectl("api-resources", "--namespaced", "--verbs=list", "-o", "name").split()
+    shown = installed.kubectl("get", ",".join(kind for kind in kinds if kind != "secrets"), "-o", "yaml")
+    assert KEYS in shown
+    assert KEY not in shown
 
 
 def test_pods_run_as_restricted_as_they_claim(installed: Installed) -> None:
@@ -161,16 +182,18 @@ def test_upgrade_and_rollback(
     )
     helm = cluster.helm(installed.namespace)
     expected = reference.decode(reference.greedy(reference.encode(TEXTS[1]), 8))
-    with steady_traffic(url, completion_body(MODEL, TEXTS[1], 8)) as traffic:
+    with steady_traffic(url, completion_body(MODEL, TEXTS[1], 8), HEADERS) as traffic:
         began = time.monotonic()
-        helm.upgrade(RELEASE, following.values(), chart=copy_of_chart(tmp_path, "0.99.0"))
+        helm.upgrade(RELEASE, values(following), chart=copy_of_chart(tmp_path, "0.99.0"))
         wait_for_images(installed, following)
+        assert LATER_FIELD in model_service_fields(installed)
         upgraded = time.monotonic()
         helm.rollback(RELEASE, 1)
         wait_for_images(installed, cluster.images)
         tell(
             f"helm upgrade: all pods new after {upgraded - began:.0f} s; rollback: {time.monotonic() - upgraded:.0f} s"
         )
+    assert LATER_FIELD in model_service_fields(installed), "objects that have it would lose it"
     assert traffic.failures == []
     assert set(traffic.answers) == {expected}
 
@@ -181,6 +204,16 @@ def test_uninstall_leaves_the_crds_alone(installed: Installed) -> None:
     cluster_wide = installed.kubectl("get", "crd,clusterrole,clusterrolebinding", "-o", "name").splitlines()
     left = [each.partition("/")[2] for each in cluster_wide if "kvarn" in each]
     assert sorted(left) == ["modelservices.kvarn.dev", "workerpools.kvarn.dev"]
+
+
+def values(images: Images) -> dict[str, object]:
+    """The defaults of the chart, with keys as anybody will have them."""
+    return {**images.values(), "router": {"apiKeys": {"existingSecret": KEYS}}}
+
+
+def model_service_fields(installed: Installed) -> Collection[str]:
+    crd = installed.kubectl.get("crd", "modelservices.kvarn.dev")
+    return list(fields_of(crd))
 
 
 def plugin(installed: Installed, *args: str) -> str:

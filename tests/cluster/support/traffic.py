@@ -15,11 +15,12 @@ TIMEOUT = httpx.Timeout(120.0, connect=10.0)
 class Traffic:
     """Counts whole answers and keeps what went wrong. Owned by the thread that sends."""
 
-    def __init__(self, url: str, body: Mapping[str, object]) -> None:
+    def __init__(self, url: str, body: Mapping[str, object], headers: Mapping[str, str]) -> None:
         self.answers: list[str] = []
         self.failures: list[str] = []
         self._url = url
         self._body = body
+        self._headers = dict(headers)
         self._over = threading.Event()
 
     def stop(self) -> None:
@@ -29,7 +30,9 @@ class Traffic:
         """One request after the other, each on a connection of its own, as many clients would."""
         while not self._over.wait(PAUSE_S):
             try:
-                response = httpx.post(f"{self._url}/v1/completions", json=self._body, timeout=TIMEOUT)
+                response = httpx.post(
+                    f"{self._url}/v1/completions", json=self._body, headers=self._headers, timeout=TIMEOUT
+                )
             except httpx.TransportError as error:
                 self.failures.append(f"{type(error).__name__}: {error}")
                 continue
@@ -40,9 +43,9 @@ class Traffic:
 
 
 @contextmanager
-def steady_traffic(url: str, body: Mapping[str, object]) -> Iterator[Traffic]:
+def steady_traffic(url: str, body: Mapping[str, object], headers: Mapping[str, str]) -> Iterator[Traffic]:
     """One request at a time until the block ends; the last one is waited for."""
-    traffic = Traffic(url, body)
+    traffic = Traffic(url, body, headers)
     sender = threading.Thread(target=traffic.send, name="traffic", daemon=True)
     sender.start()
     try:
