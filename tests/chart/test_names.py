@@ -127,3 +127,11 @@ def test_a_variable_of_a_user_replaces_one_of_the_chart(helm: Helm) -> None:
     given = {"HOME": "/home", "HF_HOME": "/cache/shared", "HF_TOKEN": {"fieldRef": {"fieldPath": "a"}}}
     assert router == {**given, "KVARN_API_KEYS": keys, "KVARN_CACHE": "/cache"}
     assert found["operator"] == [{"name": "HOME", "value": "/home"}]
+
+
+@pytest.mark.parametrize("setting", ["models.smollm2=null", "models=null"])
+def test_an_operator_alone_can_be_installed(helm: Helm, setting: str) -> None:
+    """For teams that apply ModelServices by themselves."""
+    bodies = helm.template("--set", setting)
+    assert of_kind(bodies, "Deployment").keys() == {"kvarn-operator"}
+    assert [name_of(body) for body in bodies if "smollm2" in name_of(body)] == []
