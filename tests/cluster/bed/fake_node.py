@@ -9,6 +9,8 @@ pods or by annotation for one pod:
     FAKE_READY_DELAY_S    kvarn-bed/ready-delay-s     from bound to Ready; Running, not Ready, until then (default 0)
     FAKE_DELETE_DELAY_S   kvarn-bed/delete-delay-s    from the delete to the pod's end (default 0)
 
+The annotation kvarn-bed/address gives a pod that address instead of one of its own, where a test answers for it.
+
 Deletion is graceful as on a real node: the pod stays, Terminating and still Ready, for its delete delay, which stands
 for the time its containers take to stop, but never longer than its grace period (terminationGracePeriodSeconds, or
 what the delete asked for), at whose end a real node would kill them. A later delete with a shorter grace period
@@ -132,12 +134,15 @@ class FakeNodes:
                 self.start(pod)
 
     def start(self, pod: Any) -> None:
-        address = f"10.244.{self.next_address >> 8}.{self.next_address & 255}"
-        self.next_address += 1
+        address = (pod.metadata.annotations or {}).get("kvarn-bed/address") or self.fresh_address()
         delay_s = setting(pod, "ready-delay-s", READY_DELAY_S)
         if delay_s > 0:
             self.agenda.add(0, lambda: self.write_status(pod, address, ready=False))
         self.agenda.add(delay_s, lambda: self.write_status(pod, address, ready=True))
+
+    def fresh_address(self) -> str:
+        self.next_address += 1
+        return f"10.244.{self.next_address - 1 >> 8}.{self.next_address - 1 & 255}"
 
     def write_status(self, pod: Any, address: str, *, ready: bool) -> None:
         at, state = timestamp(), str(ready)
