@@ -4,7 +4,7 @@
     ├── InvalidRequest      the request can never succeed here (names the field)
     ├── LayoutMismatch      two workers do not share a KV layout
     ├── Overloaded          not now; try again after `retry_after_s`
-    ├── Draining            this worker takes no new work
+    ├── Draining            this worker takes no new work, or ends before this work is done
     ├── HandoffError        a peer broke the hand-off (stream lost, bad frame, bad checksum)
     ├── UnsupportedModel    refused at load, with the reason
     └── EngineFailure       the step loop failed; every request in flight gets this

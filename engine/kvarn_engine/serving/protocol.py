@@ -121,7 +121,8 @@ class Generation(Protocol):
         ...
 
     def events(self) -> AsyncIterator[GenerationEvent]:
-        """Ends after one FinishedEvent for each choice. Raises EngineFailure when the step loop failed."""
+        """Ends after one FinishedEvent for each choice. Raises EngineFailure when the step loop failed,
+        Draining when the engine ends first."""
         ...
 
     def stop_choice(self, choice: int) -> None:

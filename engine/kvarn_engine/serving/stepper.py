@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable
 
 from kvarn_engine.core.block_pool import BlockPool
-from kvarn_engine.core.errors import EngineError, EngineFailure, Overloaded
+from kvarn_engine.core.errors import Draining, EngineError, EngineFailure, Overloaded
 from kvarn_engine.core.kv_manager import KvManager
 from kvarn_engine.core.plan import ModelRunner, StepPlan
 from kvarn_engine.core.sampling import SampledToken
@@ -110,7 +110,8 @@ class Stepper:
         return flight in self._flights
 
     def shut_down(self) -> None:
-        self._fail_all(EngineFailure("the engine has been stopped"))
+        """What is left goes back to its callers, who take it elsewhere: nothing is wrong with it."""
+        self._fail_all(Draining("this worker ends"))
         self.feeds.end()
 
     def check_integrity(self) -> None:

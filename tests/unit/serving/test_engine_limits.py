@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from kvarn_engine.core.errors import EngineFailure, HandoffError, InvalidRequest, Overloaded
+from kvarn_engine.core.errors import Draining, EngineFailure, HandoffError, InvalidRequest, Overloaded
 from kvarn_engine.core.ids import BlockHash
 from kvarn_engine.core.plan import StepPlan
 from kvarn_engine.core.sampling import SampledToken
@@ -146,7 +146,7 @@ async def test_stop_fails_what_is_in_flight_and_refuses_more() -> None:
     await engine.start()
     async with engine.open_generation(request(prompt(5))) as generation:
         await engine.stop()
-        with pytest.raises(EngineFailure, match="stopped"):
+        with pytest.raises(Draining, match="ends"):
             await collect(generation)
     engine.check_integrity()
     assert engine.load().blocks_in_use == 0
