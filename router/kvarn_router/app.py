@@ -28,6 +28,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from starlette.types import ASGIApp
 
 from kvarn_router.api.routes import build_api
+from kvarn_router.attempts import AttemptLimits
 from kvarn_router.connection_close import ConnectionClose
 from kvarn_router.debug_routes import DebugRoutes
 from kvarn_router.decisions import DecisionLog
@@ -114,7 +115,11 @@ def _stream_parts(
         dispatcher=dispatcher,
         tasks=TaskOwner("pipeline"),
         metrics=metrics,
-        limits=StreamLimits(routing.stream_idle_timeout_s, routing.worker_wait_s, routing.max_attempts),
+        limits=StreamLimits(
+            routing.stream_idle_timeout_s,
+            routing.worker_wait_s,
+            AttemptLimits(routing.max_attempts, max_worker_losses=routing.max_worker_losses),
+        ),
         eos_token_ids=eos,
         holding=Holding(HoldLimits(routing.hold_s, routing.max_held)),
         uncached=UncachedTokens(metrics.tokens_arrived),

@@ -28,6 +28,11 @@ class Failure(Enum):
     INVALID = auto()
     """The worker refused what the request asks for."""
 
+    @property
+    def is_breakage(self) -> bool:
+        """Something went wrong with the worker, and the request may be why."""
+        return self in (Failure.LOST, Failure.FROZEN, Failure.FAILED)
+
 
 class Phase(Enum):
     BEFORE_TOKENS = auto()

@@ -114,6 +114,9 @@ class RoutingSettings:
     max_attempts: int = 4
     """Decode workers tried in a row for one request without a token from any."""
 
+    max_worker_losses: int = 4
+    """How often decode workers may break while they run one request, which may be why; then it is ended."""
+
     max_worker_inflight: int = 64
     """Requests of this router on one worker, above which others are preferred."""
 
@@ -133,7 +136,8 @@ class RoutingSettings:
     """Routing decisions kept for /debug/decisions."""
 
     def __post_init__(self) -> None:
-        for name in ("stream_idle_timeout_s", "max_attempts", "max_worker_inflight", "index_max_blocks"):
+        attempts = ("stream_idle_timeout_s", "max_attempts", "max_worker_losses")
+        for name in (*attempts, "max_worker_inflight", "index_max_blocks"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}, not above 0")
         for name in ("worker_wait_s", "hold_s", "max_held", "decision_log"):

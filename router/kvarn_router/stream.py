@@ -8,13 +8,14 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kvarn_engine.core.ids import Incarnation, TokenId
 from kvarn_engine.process.tasks import TaskOwner
 from kvarn_engine.wire.convert import finish_reason_from_proto, token_from_proto
 from kvarn_proto.v1 import decode_pb2
 
+from kvarn_router.attempts import AttemptLimits, Attempts
 from kvarn_router.clients import AttemptFailed, DecodeCall
 from kvarn_router.context import (
     DoneEvent,
@@ -37,12 +38,7 @@ logger = logging.getLogger("kvarn.router.stream")
 class StreamLimits:
     idle_timeout_s: float
     worker_wait_s: float
-    max_attempts: int
-    """In a row without a token: a long answer may move as often as its workers are replaced."""
-
-    max_turned_away: int = 32
-    """Refusals by workers that are just draining; as many as may happen to leave at once."""
-
+    attempts: AttemptLimits = field(default_factory=AttemptLimits)
     stop_grace_s: float = 2.0
     """How long to wait for the end events of a request whose every choice was stopped."""
 
@@ -71,9 +67,7 @@ class RoutedStream:
         self._uncached = parts.uncached.open()
         self._excluded: frozenset[Incarnation] = frozenset()
         self._model_revision = ""
-        self._attempts = 0
-        self._in_vain = 0
-        self._turned_away = 0
+        self._attempts = Attempts(parts.limits.attempts)
         self._failure: AttemptFailed | None = None
         self._first_cached: int | None = None
         self._call: DecodeCall | None = None
@@ -107,7 +101,7 @@ class RoutedStream:
             for finished in self._progress.finish_complete():
                 yield finished
         # Every choice had ended before its last worker was lost: only that worker's end event is missing.
-        yield DoneEvent(self._first_cached or 0, resumed=self._attempts - 1)
+        yield DoneEvent(self._first_cached or 0, resumed=self._attempts.count - 1)
 
     async def _place(self) -> Placement:
         wanted = self._wanted()
@@ -161,7 +155,7 @@ class RoutedStream:
         raise self._final(failure)
 
     async def _attempt(self, placement: Placement) -> AsyncGenerator[StreamEvent, None]:
-        self._attempts += 1
+        self._attempts.begin()
         message = generate_request(self._request, self._progress.unfinished, placement, self._parts.router_id)
         call = self._call = DecodeCall(placement.decode, message)
         yield PlacedEvent(placement.decode.identity.worker_id)
@@ -176,7 +170,7 @@ class RoutedStream:
                     placement.prefill_ended()
                     self._uncached.set(0)
                     tokens = tuple(token_from_proto(token) for token in event.tokens.tokens)
-                    self._in_vain = self._turned_away = 0
+                    self._attempts.took_tokens()
                     if taken := self._progress.take_tokens(event.tokens.choice, tokens):
                         yield taken
                 case "finished":
@@ -195,13 +189,13 @@ class RoutedStream:
         if self._progress.unfinished:
             raise AttemptFailed(Failure.FAILED, "the stream was done before all of its choices")
         cached = done.cached_tokens
-        if self._attempts > 1:
+        if self._attempts.count > 1:
             # What the last worker found cached may be what an earlier attempt of this very request computed.
             cached = min(cached, self._first_cached or 0)
         else:
             self._parts.metrics.observe_prefix(placement.decision, cached, len(self._request.prompt_tokens))
         worker_id = placement.decode.identity.worker_id
-        return DoneEvent(cached, done.prefill_worker_id, worker_id, self._attempts - 1)
+        return DoneEvent(cached, done.prefill_worker_id, worker_id, self._attempts.count - 1)
 
     def _after(self, failure: AttemptFailed, placement: Placement) -> None:
         """Prepare the next attempt, or raise what the client is told."""
@@ -212,27 +206,26 @@ class RoutedStream:
             "request_id": self._request.request_id,
             "worker": identity.worker_id,
             "failure": failure.failure.name,
-            "attempt": self._attempts,
+            "attempt": self._attempts.count,
             "reason": str(failure),
         }
         logger.warning("attempt failed", extra=fields)
         if failure.failure is Failure.DRAINING:
             # Before its own report says so.
             placement.decode.draining = True
-            self._turned_away += 1
         else:
             placement.decode.suspect |= ruling.suspect
-            self._in_vain += 1
+        self._attempts.failed(failure.failure)
         if self._progress.all_stopped:
             return
-        limits = self._parts.limits
-        exhausted = self._in_vain >= limits.max_attempts or self._turned_away >= limits.max_turned_away
-        if not ruling.retry or exhausted:
+        if self._attempts.lost_too_many:
+            raise self._given_up() from failure
+        if not ruling.retry or self._attempts.exhausted:
             raise self._final(failure) from failure
         if self._progress.has_tokens:
             self._parts.metrics.stream_moved()
         # A worker that failed before the last token may be well again.
-        before = self._excluded if self._in_vain + self._turned_away > 1 else frozenset()
+        before = self._excluded if self._attempts.in_a_row > 1 else frozenset()
         self._failure, self._excluded = failure, before | {identity.incarnation}
 
     def _verdict(self, failure: AttemptFailed) -> Verdict:
@@ -249,9 +242,14 @@ class RoutedStream:
             case FinalError.NO_WORKER:
                 return NoWorker("no decode worker can take the request now")
             case FinalError.WORKER_LOST:
-                return WorkerLost(f"decode worker lost after {self._attempts} attempts: {failure}")
+                return WorkerLost(f"decode worker lost after {self._attempts.count} attempts: {failure}")
             case FinalError.INTERNAL:
                 return InternalError("a worker refused to go on with the request")
+
+    def _given_up(self) -> WorkerLost:
+        losses = self._attempts.worker_losses
+        logger.error("request given up", extra={"request_id": self._request.request_id, "losses": losses})
+        return WorkerLost(f"decode workers broke {losses} times while they ran this request: it may be why")
 
     def _end_attempt(self) -> None:
         if self._call is not None:

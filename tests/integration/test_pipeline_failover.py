@@ -6,6 +6,8 @@ from contextlib import AsyncExitStack
 import grpc
 import pytest
 from kvarn_engine.core.errors import Draining, EngineFailure, InvalidRequest, LayoutMismatch, Overloaded
+from kvarn_engine.wire.status import status_of
+from kvarn_router.attempts import AttemptLimits
 from kvarn_router.context import DoneEvent, FinishedEvent, StreamEvent, TokensEvent
 from kvarn_router.errors import InvalidInput, NoWorker, TooManyRequests, WorkerLost
 from kvarn_router.stream import StreamLimits
@@ -30,7 +32,7 @@ from tests.support.scripted_worker import (
     served,
 )
 
-QUICK = StreamLimits(idle_timeout_s=0.2, worker_wait_s=0.2, max_attempts=3)
+QUICK = StreamLimits(idle_timeout_s=0.2, worker_wait_s=0.2, attempts=AttemptLimits(3))
 
 
 def worker(number: int, script: Script | None = None) -> ScriptedWorker:
@@ -45,6 +47,20 @@ async def started(
     stack = await exit_stack.enter_async_context(routing_stack(*workers, limits=limits))
     await registered(stack, *workers)
     return stack
+
+
+async def hand_back(context: grpc.aio.ServicerContext) -> None:
+    """What a worker does with the answers that outlive its time to drain."""
+    status = status_of(Draining("this worker ends"))
+    await context.abort(status.code, status.message, status.trailing_metadata)
+
+
+def again_and_again(each: ScriptedWorker, interruption: Interruption) -> Interruption:
+    async def interrupted(context: grpc.aio.ServicerContext) -> None:
+        each.script.interruption = interrupted
+        await interruption(context)
+
+    return interrupted
 
 
 async def make_preferred(stack: RoutingStack, preferred: ScriptedWorker) -> None:
@@ -81,7 +97,7 @@ async def test_another_worker_continues_exactly(interruption: Interruption, inte
     async with AsyncExitStack() as exit_stack:
         broken = worker(1, Script(interrupt_at=interrupt_at, interruption=interruption))
         whole = worker(2)
-        limits = StreamLimits(idle_timeout_s=0.5, worker_wait_s=20, max_attempts=3)
+        limits = StreamLimits(idle_timeout_s=0.5, worker_wait_s=20, attempts=AttemptLimits(3))
         stack = await started(exit_stack, broken, whole, limits=limits)
         await make_preferred(stack, broken)
         events = await stack.collect(make_request(max_tokens=8))
@@ -148,13 +164,10 @@ async def test_last_token_sent_before_the_loss_needs_no_other_worker() -> None:
 
 
 async def test_a_long_answer_may_move_as_often_as_its_workers_are_replaced() -> None:
-    """Attempts count in a row: each of these workers gives two tokens and is gone."""
+    """Attempts count in a row: each of these workers gives two tokens and hands the rest back."""
     async with AsyncExitStack() as exit_stack:
-        lives = [
-            worker(number, Script(interrupt_at=2, interruption=abort_with(grpc.StatusCode.UNAVAILABLE)))
-            for number in range(6)
-        ]
-        limits = StreamLimits(idle_timeout_s=20, worker_wait_s=20, max_attempts=2)
+        lives = [worker(number, Script(interrupt_at=2, interruption=hand_back)) for number in range(6)]
+        limits = StreamLimits(idle_timeout_s=20, worker_wait_s=20, attempts=AttemptLimits(2))
         stack = await started(exit_stack, *lives, worker(9), limits=limits)
         await make_preferred(stack, lives[0])
         for live in stack.table.all():
@@ -165,11 +178,30 @@ async def test_a_long_answer_may_move_as_often_as_its_workers_are_replaced() -> 
         assert events[-1].resumed == 6
 
 
+@pytest.mark.parametrize("tokens_each", [0, 2])
+@pytest.mark.parametrize("breaks", [abort_with(grpc.StatusCode.UNAVAILABLE), abort_with(grpc.StatusCode.INTERNAL)])
+async def test_a_request_that_breaks_its_workers_does_not_get_all_of_them(
+    breaks: Interruption, tokens_each: int
+) -> None:
+    """Each gives it tokens, so that no two attempts in a row are in vain, and yet breaks under it."""
+    async with AsyncExitStack() as exit_stack:
+        fleet = [worker(number) for number in range(6)]
+        for each in fleet:
+            each.script = Script(interrupt_at=tokens_each, interruption=again_and_again(each, breaks))
+        limits = StreamLimits(idle_timeout_s=20, worker_wait_s=20, attempts=AttemptLimits(1000, max_worker_losses=3))
+        stack = await started(exit_stack, *fleet, limits=limits)
+        received: list[StreamEvent] = []
+        with pytest.raises(WorkerLost, match="broke 3 times while they ran this request"):
+            await stack.collect(make_request(max_tokens=40), received)
+        assert tokens_of(received) == scripted_output(9, 3 * tokens_each)
+        assert sum(len(each.requests) for each in fleet) == 3
+
+
 async def test_workers_that_drain_together_do_not_exhaust_a_request() -> None:
     async with AsyncExitStack() as exit_stack:
         leaving = [worker(number, Script(refuse=Draining("leaving"))) for number in range(6)]
         staying = worker(9)
-        limits = StreamLimits(idle_timeout_s=20, worker_wait_s=20, max_attempts=2)
+        limits = StreamLimits(idle_timeout_s=20, worker_wait_s=20, attempts=AttemptLimits(2))
         stack = await started(exit_stack, *leaving, staying, limits=limits)
         for live in stack.table.all():
             live.in_flight += live.identity.worker_id == "d9"
@@ -220,7 +252,7 @@ async def test_full_worker_takes_a_moved_stream_once_it_has_room() -> None:
     async with AsyncExitStack() as exit_stack:
         broken = worker(1, Script(interrupt_at=2, interruption=freeze))
         full = worker(2, Script(refuse=Overloaded("full", retry_after_s=0.01)))
-        limits = StreamLimits(idle_timeout_s=0.5, worker_wait_s=20, max_attempts=1000)
+        limits = StreamLimits(idle_timeout_s=0.5, worker_wait_s=20, attempts=AttemptLimits(1000))
         stack = await started(exit_stack, broken, full, limits=limits)
         await make_preferred(stack, broken)
         running = asyncio.create_task(stack.collect(make_request()))

@@ -10,6 +10,7 @@ from kvarn_engine.core.ids import RequestId
 from kvarn_engine.core.sampling import SamplingParams
 from kvarn_engine.process.tasks import TaskOwner
 from kvarn_engine.wire.tls import TlsFiles
+from kvarn_router.attempts import AttemptLimits
 from kvarn_router.context import GenerationRequest, PlacedEvent, StreamEvent, TokensEvent, TokenStream
 from kvarn_router.decisions import DecisionLog
 from kvarn_router.discovery.endpoint import WorkerSource
@@ -94,7 +95,7 @@ async def routing_stack(
         dispatcher=dispatcher,
         tasks=tasks,
         metrics=metrics,
-        limits=limits or StreamLimits(idle_timeout_s=60, worker_wait_s=60, max_attempts=4),
+        limits=limits or StreamLimits(idle_timeout_s=60, worker_wait_s=60, attempts=AttemptLimits()),
         eos_token_ids=frozenset({EOS}),
         holding=Holding(hold or HoldLimits(hold_s=0)),
         uncached=UncachedTokens(metrics.tokens_arrived),
