@@ -57,10 +57,12 @@ def _objective(seen: Topology) -> Text:
     readings = [reading for _, reading in seen.routers if reading is not None]
     ttft = total(reading.ttft for reading in readings)
     itl = total(reading.itl for reading in readings)
+    lately = service.condition("SLOMet")
     return Text(
         f"  p{service.percentile:g} since the routers' start: "
         f"TTFT {_latency(ttft, service.percentile)} (objective {service.ttft_objective_s:g} s), "
-        f"ITL {_latency(itl, service.percentile)} (objective {service.itl_objective_s:g} s)"
+        f"ITL {_latency(itl, service.percentile)} (objective {service.itl_objective_s:g} s); "
+        f"lately: {lately.reason if lately else 'unknown'}"
     )
 
 

@@ -33,7 +33,7 @@ def test_a_healthy_model_on_one_screen() -> None:
     code, text = shown(healthy())
     assert code == 0
     assert "smollm2  ready  ReadyReason  model hub org/m" in text
-    assert "TTFT <= 1 s (objective 0.5 s), ITL - (objective 0.05 s)" in text
+    assert "TTFT <= 1 s (objective 0.5 s), ITL - (objective 0.05 s); lately: unknown" in text
     rows = [line.split() for line in text.splitlines()]
     assert ["d-0", "decode", "ready", "abc", "7", "5", "2", "25%", "node1"] in rows
     assert ["p-0", "prefill", "ready", "abc", "-", "-", "-", "-", "node1"] in rows
@@ -49,7 +49,8 @@ def test_what_is_wrong_is_told_with_its_reason() -> None:
     assert "not ready" in text
     assert "CapacityAvailable=False CapacityAvailableReason: about CapacityAvailable" in text
     assert "Progressing=True" in text
-    assert "SLOMet" not in text
+    assert "lately: SLOMetReason" in text
+    assert "about SLOMet" not in text  # unknown: nothing to act on
 
 
 def test_a_rollout_that_cannot_go_on_is_told() -> None:
