@@ -73,9 +73,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
     environment = {**os.environ, "COLUMNS": "200"}
-    return subprocess.run(
-        arguments, capture_output=True, text=True, check=False, timeout=DEADLINE_S, env=environment
-    )
+    return subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=DEADLINE_S, env=environment)
 
 
 def test_doctor_finds_nothing_wrong(stack: Stack) -> None:

@@ -52,9 +52,7 @@ def _undo(cluster: Cluster, pod: Pod, console: Console) -> int:
     return 0
 
 
-def _wait(
-    cluster: Cluster, uid: str, options: DrainOptions, console: Console, sleep: Callable[[float], None]
-) -> int:
+def _wait(cluster: Cluster, uid: str, options: DrainOptions, console: Console, sleep: Callable[[float], None]) -> int:
     told = ""
     for _ in range(max(1, round(options.timeout_s / _POLL_S))):
         try:

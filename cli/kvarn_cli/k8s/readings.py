@@ -77,9 +77,7 @@ class _Values:
     def one(self, name: str, **labels: str) -> float:
         """The sum over all label values not named; 0 where the metric is missing."""
         return sum(
-            sample.value
-            for sample in self._samples
-            if sample.name == name and labels.items() <= sample.labels.items()
+            sample.value for sample in self._samples if sample.name == name and labels.items() <= sample.labels.items()
         )
 
     def histogram(self, name: str) -> Histogram:
