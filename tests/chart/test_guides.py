@@ -1,4 +1,4 @@
-"""docs/*.md about Kubernetes: what they name exists. Values, conditions and reasons, metrics, alerts, commands."""
+"""README and docs about Kubernetes: what they name exists. Values, conditions, reasons, metrics, alerts, commands."""
 
 import json
 import re
@@ -22,7 +22,7 @@ from tests.chart.registered import CODE, metrics
 from tests.chart.rendering import CHART, Helm, of_kind, rendered
 
 DOCS = CODE / "docs"
-GUIDES = [DOCS / f"{name}.md" for name in ("chart", "kubernetes", "runbook", "security")]
+GUIDES = [CODE / "README.md", *(DOCS / f"{name}.md" for name in ("chart", "kubernetes", "runbook", "security"))]
 RUNBOOK = (DOCS / "runbook.md").read_text(encoding="utf-8")
 SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
@@ -163,8 +163,8 @@ def test_resources_are_called_by_names_that_kubectl_knows(guide: Path) -> None:
 
 @guides
 def test_links_into_a_page_lead_to_a_heading(guide: Path) -> None:
-    for page, anchor in re.findall(r"\]\(([\w.]*)#([\w-]+)\)", guide.read_text(encoding="utf-8")):
-        text = (DOCS / page if page else guide).read_text(encoding="utf-8")
+    for page, anchor in re.findall(r"\]\(([\w./]*)#([\w-]+)\)", guide.read_text(encoding="utf-8")):
+        text = (guide.parent / page if page else guide).read_text(encoding="utf-8")
         headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
         anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
         assert anchor in anchors, f"{page}#{anchor}"
