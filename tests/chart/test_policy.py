@@ -146,6 +146,32 @@ def test_selectors_never_name_a_version(bodies: tuple[Body, ...]) -> None:
     assert [(name, selector) for name, selector in found if not selector.keys() <= SELECTOR_KEYS] == []
 
 
+def test_an_upgrade_changes_nothing_that_cannot_be_changed(helm: Helm) -> None:
+    """A Deployment's selector and a binding's role, whatever values and chart version come later."""
+    later = (
+        "commonLabels.team=b,images.tag=v9,global.imageRegistry=mirror,router.replicas=4,router.podLabels.x=y",
+        "operator.podLabels.x=y,operator.replicas=1,tls.enabled=true,tls.existingSecret=c,router.autoscaling.enabled=true",
+        "operator.namespaces={team-a},operator.serviceAccount.name=other,models.smollm2.spec.model.servedNames={b}",
+    )
+    before = fixed(rendered(helm, "default"))
+    assert len(before) == 2 + 4
+    for settings in later:
+        after = fixed(tuple(helm.template("--set", settings)))
+        assert {key: after[key] for key in before} == before
+
+
+def fixed(bodies: tuple[Body, ...]) -> dict[tuple[str, str], Any]:
+    """What the API server never lets anybody change, by the object's name and namespace."""
+    found = {}
+    for body in bodies:
+        key = (name_of(body), body["metadata"].get("namespace", ""))
+        if body["kind"] == "Deployment":
+            found[key] = body["spec"]["selector"]
+        if body["kind"].endswith("RoleBinding"):
+            found[key] = body["roleRef"]
+    return found
+
+
 def selectors(spec: Mapping[str, Any]) -> Iterator[Mapping[str, str]]:
     selector = spec.get("selector") or spec.get("podSelector")
     if selector:
