@@ -62,3 +62,24 @@ def test_a_revision_of_a_folder_is_only_warned_of(tmp_path: Path, caplog: pytest
     (tmp_path / "config.json").write_text("{}")
     assert resolve_model(str(tmp_path), "v1.0") == tmp_path
     assert [record.message for record in caplog.records] == ["only hub models have revisions"]
+
+
+def test_a_hub_cache_of_another_user_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(name: str, revision: str | None, allow_patterns: list[str]) -> str:
+        raise PermissionError(13, "Permission denied", "/cache/hf/hub/.locks")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+    with pytest.raises(ModelNotFound, match=r"^/cache/hf/hub/\.locks cannot be written .*: set HF_HOME"):
+        resolve_model("org/name")
+
+
+def test_the_group_of_a_shared_hub_cache_may_write_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def download(name: str, revision: str | None, allow_patterns: list[str]) -> str:
+        (tmp_path / "hf").mkdir()
+        return str(tmp_path)
+
+    tmp_path.chmod(0o775)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hf"))
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    resolve_model("org/name")
+    assert (tmp_path / "hf").stat().st_mode & 0o777 == 0o775
