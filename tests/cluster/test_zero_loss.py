@@ -19,6 +19,7 @@ from kvarn_operator.resources.labels import GRPC_PORT
 from kvarn_operator.scaling.spec import Role
 
 from tests.cluster.support.cluster import Cluster
+from tests.cluster.support.model import names
 from tests.cluster.support.served_model import (
     PROGRESS_S,
     ServedModel,
@@ -29,7 +30,7 @@ from tests.cluster.support.served_model import (
     role_of,
     serves,
 )
-from tests.cluster.support.streams import asked_at_rest, long_streams, problems
+from tests.cluster.support.streams import asked_at_rest, is_broken_connection, long_streams, problems
 from tests.cluster.support.watched import Watched
 from tests.support.certificates import make_authority
 from tests.support.process import wait_until
@@ -85,7 +86,7 @@ def served(
         "prefill": pool(PATIENT_S),
         "decode": pool(PATIENT_S),
     }
-    router = {"replicas": 2, "args": {"hold-s": str(WAKING_S)}}
+    router = {"replicas": 2, "args": {"hold-s": WAKING_S}}
     values = {
         **real_cluster.images.values(),
         "models": {"smollm2": None, MODEL: {"spec": spec, "router": router}},
@@ -120,7 +121,7 @@ def test_scaling_a_pool_up_and_down(watched: Watched, role: Role) -> None:
     with watched.change(f"{role.value} scaled 1, 3, 1") as change:
         watched.served.scale(role, 3)
         watched.served.scale(role, 1)
-    assert change.moved == 0
+    assert (change.moved, change.broken) == (0, 0)
 
 
 @pytest.mark.parametrize("role", [Role.DECODE, Role.PREFILL])
@@ -130,7 +131,7 @@ def test_deleting_a_pod(watched: Watched, role: Role) -> None:
     with watched.change(f"{role.value} pod deleted") as change:
         watched.served.delete(watched.served.busiest(role))
         watched.served.wait_for_pods(role, 2)
-    assert change.moved == 0
+    assert (change.moved, change.broken) == (0, 0)
 
 
 def test_draining_the_node(watched: Watched) -> None:
@@ -156,7 +157,7 @@ def test_draining_the_node(watched: Watched) -> None:
         for role in Role:
             served.wait_for_pods(role, 2)
     assert old.isdisjoint(pod["metadata"]["uid"] for pod in served.model.pods())
-    assert change.moved == 0
+    assert (change.moved, change.broken) == (0, 0)
 
 
 def test_killing_the_operators_amid_a_scale_down(watched: Watched) -> None:
@@ -168,7 +169,7 @@ def test_killing_the_operators_amid_a_scale_down(watched: Watched) -> None:
         served.kubectl("delete", "pod", "-l", operators, "--force", "--grace-period=0")
         assert any(map(drains, served.pods_of(Role.DECODE))), "it was over before the operators were gone"
         served.wait_for_pods(Role.DECODE, 1)
-    assert change.moved == 0
+    assert (change.moved, change.broken) == (0, 0)
 
 
 def test_rolling_an_image(watched: Watched) -> None:
@@ -184,12 +185,12 @@ def test_rolling_an_image(watched: Watched) -> None:
         wait_until(partial(runs_both, served, {images.name("worker"), other}), "old and new serve", PROGRESS_S)
         served.change({role.value: {"template": {"image": None}} for role in Role})
         wait_for_images(watched, images.name("worker"))
-    assert change.moved == 0
+    assert (change.moved, change.broken) == (0, 0)
     with watched.change("image rolled") as change:
         hasty = {"drain": {"timeoutSeconds": HASTY_S}, "template": {"image": other}}
         served.change({role.value: hasty for role in Role})
         wait_for_images(watched, other)
-    assert change.moved == 0
+    assert (change.moved, change.broken) == (0, 0)
 
 
 def test_changing_the_layout(watched: Watched) -> None:
@@ -232,8 +233,7 @@ def test_killing_a_worker(watched: Watched, role: Role) -> None:
 
 
 def test_deleting_a_router(watched: Watched) -> None:
-    """It leaves the Service, and its answers run to their end. A router that is killed breaks the connections that it
-    holds, whatever anyone does: that is stated in the docs, and for clients to try again."""
+    """It leaves the Service, and its answers run to their end."""
     served = watched.served
     victim = max(served.routers(), key=served.answering)
     with watched.change("router deleted"):
@@ -251,6 +251,24 @@ def test_every_stream_ended_whole(watched: Watched) -> None:
     assert sum(change.moved for change in watched.changes) > 0
     tokens = sum(stream.tokens for stream in streams.all)
     watched.tell(f"in all: {len(streams.all)} streams, {tokens} tokens, no failure")
+
+
+def test_killing_a_router(served: ServedModel, url: str, watched: Watched) -> None:
+    """It breaks the connections that it holds, whatever anyone does, and its clients see just that: no answer ends as
+    if it were whole. What the other router holds goes on, and no worker works on for clients that are gone."""
+    if served.cluster.bed is None:
+        pytest.skip("needs the machine that the node runs on")
+    with long_streams(url, watched.streams.questions, CLIENTS) as streams:
+        first = streams.wait_under_way()
+        served.kill_process(max(served.routers(), key=served.answering))
+        wait_until(lambda: all(stream.is_over for stream in first), "the streams that it met end", 120)
+        streams.stop()
+        wait_until(lambda: all(stream.is_over for stream in streams.all), "the last streams end", 120)
+    assert any(stream.problem for stream in first)
+    assert [each for each in problems(streams.all) if not is_broken_connection(each)] == []
+    served.kubectl("rollout", "status", f"deployment/{ROUTER}", f"--timeout={PROGRESS_S}s")
+    workers = names(served.workers())
+    wait_until(lambda: sum(map(served.in_flight, workers)) == 0, "no worker works any more", 60)
 
 
 def test_workers_talk_to_nobody_without_a_certificate(served: ServedModel) -> None:

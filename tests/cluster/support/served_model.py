@@ -56,6 +56,11 @@ class ServedModel:
         """By router: answers that went to another worker after their first token."""
         return {name: self._metric(name, ROUTER_PORT, "kvarn_router_streams_moved_total") for name in self.routers()}
 
+    def broken_handoffs(self) -> Mapping[str, float]:
+        """By decode worker that serves: hand-offs that their prefill worker did not end."""
+        pods = names([pod for pod in self.pods_of(Role.DECODE) if serves(pod)])
+        return {name: self._metric(name, METRICS_PORT, "kvarn_handoff_failures_total") for name in pods}
+
     def is_ready(self, router: str) -> bool:
         """As the kubelet asks, but now."""
         return self.kubectl.attempt(*_read(router, ROUTER_PORT, "ready")).returncode == 0
@@ -99,8 +104,9 @@ class ServedModel:
         self.kubectl("patch", "ms", self.name, "--type=merge", "-p", json.dumps({"spec": spec}))
 
     def kill_process(self, pod: str) -> None:
-        """SIGKILL to a worker from the machine that the node runs on: no pod object knows of it beforehand."""
-        found = [path for path in Path("/proc").glob("[0-9]*") if f"--worker-id={pod}" in _arguments(path)]
+        """SIGKILL from the machine that the node runs on: no pod object knows of it beforehand."""
+        processes = Path("/proc").glob("[0-9]*")
+        found = [path for path in processes if _is_python(path) and f"HOSTNAME={pod}" in _strings(path / "environ")]
         assert len(found) == 1, f"{len(found)} processes of {pod}"
         os.kill(int(found[0].name), signal.SIGKILL)
 
@@ -148,8 +154,13 @@ def _read(pod: str, port: int, path: str) -> Sequence[str]:
     return ("exec", pod, "--", "python", "-c", _READ, f"http://127.0.0.1:{port}/{path}")
 
 
-def _arguments(process: Path) -> Sequence[str]:
+def _is_python(process: Path) -> bool:
+    """And so neither the shim nor the pause container of a pod."""
+    return "-m" in _strings(process / "cmdline")[1:2]
+
+
+def _strings(path: Path) -> Sequence[str]:
     try:
-        return (process / "cmdline").read_text(errors="replace").split("\0")
+        return path.read_text(errors="replace").split("\0")
     except (FileNotFoundError, ProcessLookupError):
         return []

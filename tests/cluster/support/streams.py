@@ -175,3 +175,8 @@ def _first_change(expected: str, found: str) -> int:
 
 def problems(streams: Sequence[Stream]) -> Sequence[str]:
     return [f"stream {stream.number}: {stream.problem}" for stream in streams if stream.problem]
+
+
+def is_broken_connection(problem: str) -> bool:
+    """And so one that the client knows of."""
+    return any(kind in problem for kind in ("RemoteProtocolError", "ReadError", "ConnectError"))
