@@ -1,8 +1,10 @@
 """Models from archives: fetched once over a real socket, checked, and unpacked without trust."""
 
+import gzip
 import hashlib
 import io
 import tarfile
+import tracemalloc
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -34,12 +36,19 @@ def tar_of(files: Mapping[str, bytes], mode: str = "w:gz", links: Mapping[str, s
     return packed.getvalue()
 
 
-def zip_of(files: Mapping[str, bytes]) -> bytes:
+def zip_of(files: Mapping[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
     packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
+    with zipfile.ZipFile(packed, "w", method) as archive:
         for name, content in files.items():
             archive.writestr(name, content)
     return packed.getvalue()
+
+
+def long_header(kind: bytes, claimed: int, held: int) -> bytes:
+    """A tar that begins with a header of its own kind for the next file: a long name, or extended fields."""
+    header = tarfile.TarInfo("long")
+    header.type, header.size = kind, claimed
+    return header.tobuf(tarfile.GNU_FORMAT) + bytes(held)
 
 
 def with_digest(server: FileServer, content: bytes, path: str = NAME) -> str:
@@ -117,6 +126,29 @@ def test_what_grows_too_much_is_refused(server: FileServer) -> None:
     assert len(grown) * MAX_GROWTH < 1_000_000
     with pytest.raises(ModelNotFound, match=f"more than {MAX_GROWTH} times"):
         resolve_model(with_digest(server, grown))
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "reason"),
+    [
+        (NAME, gzip.compress(long_header(tarfile.XHDTYPE, 64 << 20, 64 << 20)), "a header in it has more"),
+        (NAME, gzip.compress(long_header(tarfile.GNUTYPE_LONGNAME, 64 << 20, 64 << 20)), "a header in it has more"),
+        ("/m.tar", long_header(tarfile.XHDTYPE, 1 << 50, 1024), "cannot be unpacked"),
+        (NAME, tar_of({"notes.md": bytes(8 << 20), **MODEL}), f"more than {MAX_GROWTH} times"),
+        ("/m.zip", zip_of(MODEL, zipfile.ZIP_BZIP2), "method other than deflate"),
+        ("/m.zip", zip_of({f"{number:0>500}": b"" for number in range(9000)}), "a header in it has more"),
+    ],
+)
+def test_memory_and_time_are_bounded(server: FileServer, path: str, content: bytes, reason: str) -> None:
+    """What the archive itself says of its size is not believed."""
+    reference = with_digest(server, content, path)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ModelNotFound, match=reason):
+            resolve_model(reference)
+        assert tracemalloc.get_traced_memory()[1] < 48 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(
