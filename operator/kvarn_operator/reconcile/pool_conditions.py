@@ -90,13 +90,14 @@ def troubled(pods: Sequence[WorkerPod]) -> tuple[str, str] | None:
 
 
 def _model_cached(view: PoolView) -> Condition:
+    """Of the model as it is wanted now: that old pods have loaded the one before says nothing."""
     kind = ConditionType.MODEL_CACHED
-    if view.pods.ready:
+    if any(pod.ready for pod in view.updated):
         return Condition(kind, Truth.TRUE, "Loaded", "a worker has loaded the model")
-    trouble = troubled(view.pods.active)
+    trouble = troubled(view.updated)
     if trouble is not None and trouble[0] != "Unschedulable":
         return Condition(kind, Truth.FALSE, *trouble)
-    if view.pods.active:
+    if view.updated:
         return Condition(kind, Truth.UNKNOWN, "Loading", "no worker has loaded the model yet")
     return Condition(kind, Truth.UNKNOWN, "NoPods", "no worker is there to load the model")
 

@@ -30,13 +30,18 @@ _WORKER_MAX_SEQUENCES = 64
 
 def parse_model(fields: Fields) -> Model:
     secret = fields.section("secretRef")
-    return Model(
+    model = Model(
         source=_source(fields.section("source")),
         revision=fields.text("revision", longest=253),
         served_names=_served_names(fields),
         secret=_secret(secret) if fields.has("secretRef") else None,
         cache=_cache(fields.section("cache")),
     )
+    if model.source.kind is not SourceKind.HUB:
+        for key, given in (("secretRef", model.secret is not None), ("revision", model.revision)):
+            if given:
+                raise fields.error(key, "is for models of a hub, and source is none")
+    return model
 
 
 def _source(fields: Fields) -> ModelSource:

@@ -123,6 +123,7 @@ def test_an_image_that_does_not_exist_blocks_and_harms_nobody() -> None:
     assert cluster.condition("Progressing", DECODE) == ("False", "RolloutBlocked")
     assert cluster.condition("Reconciling", DECODE) == ("True", "RolloutBlocked")
     assert cluster.condition("Ready") == ("True", "Serving")
+    assert cluster.condition("ModelCached") == ("False", "ImageProblem")
     (told,) = [event for event in cluster.events if event.reason == "RolloutBlocked" and event.kind == "WorkerPool"]
     assert "ImagePullBackOff" in told.message
     roll(cluster, decode=2, decode__template=image(NEW))

@@ -127,6 +127,11 @@ TOGETHER = [
         "spec.model.source", "names 2 sources (hub, url); give one", Guard.RULE,
     ),
     Bad(
+        {"model": {"source": {"url": {"url": "https://x.example/a.tar"}}, "secretRef": {"name": "s"}}},
+        "spec.model.secretRef", "is for models of a hub", Guard.RULE,
+    ),
+    Bad({"model": {"revision": "v1"}}, "spec.model.revision", "is for models of a hub", Guard.RULE),
+    Bad(
         {"model": {"cache": {"claimName": "c", "sizeLimit": "1Gi"}}},
         "spec.model.cache.sizeLimit", "used without claimName; give one of the two", Guard.RULE,
     ),

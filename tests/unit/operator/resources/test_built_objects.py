@@ -27,7 +27,7 @@ from tests.support.crds import WORKER_POOL, defaulted, refusals, schema
 from tests.unit.operator.resources.resource_builders import merged, service
 
 DEFAULTS = OperatorDefaults("r/worker:1", tls_secret="tls")
-CLAIM = {"model": {"source": {"pvc": {"claimName": "models"}}, "revision": "r"}}
+CLAIM = {"model": {"source": {"pvc": {"claimName": "models"}}}}
 HUB = {"model": {"source": {"hub": {"id": "a/b"}}, "revision": "r", "secretRef": {"name": "s"}}}
 ENGINE = {
     "engine": {
