@@ -37,6 +37,7 @@ from kvarn_router.discovery.endpoint import WorkerSource
 from kvarn_router.dispatcher import Dispatcher
 from kvarn_router.explain_header import ExplainHeader
 from kvarn_router.holding import Holding, HoldLimits, UncachedTokens
+from kvarn_router.http_connection import HttpConnection
 from kvarn_router.metrics import RoutingMetrics
 from kvarn_router.pipeline import ReadyRules, RouterPipeline
 from kvarn_router.registration import Admission, Registrar, RegistrationLimits
@@ -187,7 +188,7 @@ def _listen(host: str, port: int) -> socket.socket:
 def _uvicorn_config(app: App) -> uvicorn.Config:
     return uvicorn.Config(
         app.asgi,
-        http="httptools",
+        http=HttpConnection,
         loop="none",
         lifespan="off",
         ws="none",
