@@ -56,6 +56,9 @@ def _pool(fields: Fields) -> Pool:
 
 
 def _check_budget(fields: Fields, spec: ModelServiceSpec, budget: Budget) -> None:
+    """One that could never bind is a mistake that costs money."""
+    if not any(gpus_per_pod(pool.template) for pool in (spec.prefill, spec.decode)):
+        raise fields.error("budget.gpus", "limits nothing: no pool asks for GPUs in template.resources")
     least = sum(pool.scaling.minimum * gpus_per_pod(pool.template) for pool in (spec.prefill, spec.decode))
     if least > budget.gpus:
         raise fields.error("budget.gpus", f"is {budget.gpus}, but the pools' minimum needs {least}")

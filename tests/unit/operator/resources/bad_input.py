@@ -72,6 +72,7 @@ BOUNDS = [
     Bad({"slo": {"percentile": 0.95}}, "spec.slo.percentile", "is 0.95, outside of 50 to 99.9", Guard.SCHEMA),
     Bad({"budget": {}}, "spec.budget.gpus", "is required", Guard.SCHEMA),
     Bad({"budget": {"gpus": -1}}, "spec.budget.gpus", "is -1, outside of 0", Guard.SCHEMA),
+    Bad({"budget": {"gpus": 1}}, "spec.budget.gpus", "no pool asks for GPUs in template.resources", Guard.CODE),
     Bad({"budget": {"gpus": 1, "policy": "Fair"}}, "spec.budget.policy", "none of Proportional", Guard.SCHEMA),
     Bad({"rollout": {"maxSurge": -1}}, "spec.rollout.maxSurge", "is -1, outside of 0", Guard.SCHEMA),
     Bad(in_prefill(replicas=-1), "spec.prefill.replicas", "is -1, outside of 0 to 1000", Guard.SCHEMA),

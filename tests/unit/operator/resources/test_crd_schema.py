@@ -47,7 +47,9 @@ CLAIMED_BY_THE_OPERATOR_ITSELF = {"spec.role", "spec.modelService"}
 
 SAYS_THE_DEFAULT = {"spec.model.source.embedded"}
 
-OF_A_HUB = ("spec.model.revision", "spec.model.secretRef")
+HUB = {"model": {"source": {"hub": {"id": "a/b"}}}}
+GPU = {"decode": {"template": {"resources": {"limits": {"nvidia.com/gpu": 1}}}}}
+BESIDE = {"spec.model.revision": HUB, "spec.model.secretRef": HUB, "spec.budget": GPU}
 
 
 def spec_schema(plural: str) -> Mapping[str, Any]:
@@ -62,8 +64,9 @@ def resource_with(plural: str, node: Node) -> dict[str, Any]:
 
 
 def base_of(plural: str, node: Node) -> dict[str, Any]:
-    hub = {"spec": {"model": {"source": {"hub": {"id": "a/b"}}}}}
-    return merged(BASES[plural], hub) if node.path.startswith(OF_A_HUB) else BASES[plural]
+    """With what the field needs elsewhere to be allowed at all."""
+    needed = next((beside for path, beside in BESIDE.items() if node.path.startswith(path)), {})
+    return merged(BASES[plural], {"spec": needed})
 
 
 def with_required(at: Mapping[str, Any], value: Any, path: str = "") -> Any:

@@ -91,6 +91,7 @@ def test_engine_objective_budget_and_rollout_in_full() -> None:
         },
         "slo": {"ttftMs": 500, "itlMs": 25, "percentile": 99.5},
         "budget": {"gpus": 8, "policy": "PrefillFirst"},
+        "decode": {"template": {"resources": {"limits": {"nvidia.com/gpu": 1}}}},
         "rollout": {"maxSurge": 0, "maxUnavailable": 2, "ratioTolerancePercent": 25},
     })  # fmt: skip
     assert spec.engine == EngineOptions("simulated", "float16", 32, 4096, 256, 8, None, 1.5, 2)
