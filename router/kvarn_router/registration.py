@@ -19,7 +19,7 @@ from kvarn_engine.wire.convert import layout_from_proto, load_from_proto
 from kvarn_engine.wire.tls import TlsFiles
 from kvarn_proto.v1 import common_pb2, worker_pb2, worker_pb2_grpc
 
-from kvarn_router.discovery.endpoint import WorkerSource
+from kvarn_router.discovery.endpoint import Endpoint, WorkerSource
 from kvarn_router.followers import Followed, Followers
 from kvarn_router.metrics import RoutingMetrics
 from kvarn_router.routing.prefix_index import PrefixIndex, SequenceGap
@@ -112,7 +112,7 @@ class Registrar:
         """From Describe to the end of this incarnation. True when the worker was let in."""
         stub = worker_pb2_grpc.WorkerStub(channel)  # type: ignore[no-untyped-call]  # generated code
         description = await stub.Describe(worker_pb2.DescribeRequest(), timeout=self._limits.describe_timeout_s)
-        identity = self._admit(followed.endpoint.address, description)
+        identity = self._admit(followed.endpoint, description)
         incarnation = identity.incarnation
         worker = LiveWorker(
             identity,
@@ -180,8 +180,10 @@ class Registrar:
                 return
         self._table.heard(incarnation, None, None)
 
-    def _admit(self, address: str, description: worker_pb2.DescribeResponse) -> WorkerIdentity:
+    def _admit(self, endpoint: Endpoint, description: worker_pb2.DescribeResponse) -> WorkerIdentity:
         """Raises Refused. All workers of one router share one render fingerprint; layouts may be several."""
+        if endpoint.worker_id not in (None, description.worker_id):
+            raise Refused(f"worker {description.worker_id} answers at the address of {endpoint.worker_id}")
         role = _ROLES.get(description.role)
         if role is None:
             raise Refused(f"worker {description.worker_id} has no role this router knows")
@@ -201,7 +203,7 @@ class Registrar:
             worker_id=WorkerId(description.worker_id),
             incarnation=Incarnation(description.incarnation),
             role=role,
-            address=address,
+            address=endpoint.address,
             layout=layout,
             layout_fingerprint=layout.fingerprint,
             render_fingerprint=description.render_fingerprint,

@@ -1,7 +1,9 @@
 """The registrar follows a source: over real workers on loopback, while the set of endpoints changes under it."""
 
 import asyncio
+from contextlib import AsyncExitStack
 
+from kvarn_engine.core.ids import WorkerId
 from kvarn_router.discovery.endpoint import Endpoint, EndpointKey
 from kvarn_router.workers import Role
 
@@ -79,6 +81,25 @@ async def test_address_under_another_key_is_connected_anew() -> None:
             await registered(stack, old)
             source.set(endpoint(old, "uid-2"))
             await eventually(lambda: old.watchers == 2 and candidates(stack) == ["old"], "a second registration")
+
+
+async def test_address_that_passed_to_a_worker_of_another_model_is_not_mixed_in() -> None:
+    """Before the router hears that its pod is gone. It renders alike, so that nothing else tells them apart."""
+    ours = ScriptedWorker("ours", incarnation="ours-1")
+    source = ScriptedSource()
+    async with AsyncExitStack() as exit_stack:
+        server = await exit_stack.enter_async_context(served(ours))
+        stack = await exit_stack.enter_async_context(routing_stack(source=source))
+        source.set(endpoint(ours, worker_id=WorkerId("ours")))
+        await registered(stack, ours)
+        await server.stop(None)
+        theirs = ScriptedWorker("theirs", incarnation="theirs-1", address=ours.address)
+        await exit_stack.enter_async_context(served(theirs))
+        reason = "worker theirs answers at the address of ours"
+        await eventually(lambda: stack.table.refusals == ((ours.address, reason),), "it is refused")
+        assert (stack.table.all(), theirs.watchers, theirs.requests) == ((), 0, [])
+        source.set()
+        await eventually(lambda: stack.table.refusals == (), "and forgotten")
 
 
 async def test_endpoint_that_nobody_serves_is_left_at_once() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 
+from kvarn_engine.core.ids import WorkerId
 from kvarn_router.discovery.endpoint import Endpoint, EndpointKey
 
 from tests.support.scripted_worker import ScriptedWorker
@@ -21,5 +22,7 @@ class ScriptedSource:
             yield await self._news.get()
 
 
-def endpoint(worker: ScriptedWorker, key: str = "", draining: bool = False) -> Endpoint:
-    return Endpoint(EndpointKey(key or worker.worker_id), worker.address, draining)
+def endpoint(
+    worker: ScriptedWorker, key: str = "", draining: bool = False, worker_id: WorkerId | None = None
+) -> Endpoint:
+    return Endpoint(EndpointKey(key or worker.worker_id), worker.address, draining, worker_id)

@@ -4,6 +4,8 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import NewType, Protocol
 
+from kvarn_engine.core.ids import WorkerId
+
 EndpointKey = NewType("EndpointKey", str)
 """Identity of an endpoint over time: a pod's UID, else its address. An address under another key is another worker."""
 
@@ -16,6 +18,9 @@ class Endpoint:
 
     draining: bool = False
     """No new work for it, whatever the worker itself says; what runs on it may finish."""
+
+    worker_id: WorkerId | None = None
+    """Who must answer there, where discovery knows: an address may have passed to a worker of another model."""
 
 
 class WorkerSource(Protocol):

@@ -7,10 +7,15 @@ Ready, not Terminating and not marked as draining. Its UID is its identity: an a
 from collections.abc import Iterable
 from typing import Any
 
+from kvarn_engine.core.ids import WorkerId
+
 from kvarn_router.discovery.endpoint import Endpoint, EndpointKey
 
 DRAINING_ANNOTATION = "kvarn.dev/draining"
 """The operator's, or a person's: whatever its value, a pod that carries it gets no new work."""
+
+POOL_LABEL = "kvarn.dev/pool"
+"""On the pods that the operator makes, whose workers are called by the pod's name."""
 
 _ENDED = ("Succeeded", "Failed")
 """Nothing runs in these, and their address may belong to another pod by now."""
@@ -57,7 +62,8 @@ def endpoint_of(pod: Any, port_name: str) -> Endpoint | None:
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     marked = DRAINING_ANNOTATION in (metadata.get("annotations") or {})
     draining = marked or not ready or "deletionTimestamp" in metadata
-    return Endpoint(EndpointKey(metadata["uid"]), address, draining)
+    worker_id = WorkerId(metadata["name"]) if POOL_LABEL in (metadata.get("labels") or {}) else None
+    return Endpoint(EndpointKey(metadata["uid"]), address, draining, worker_id)
 
 
 def _port_of(pod: Any, port_name: str) -> int | None:

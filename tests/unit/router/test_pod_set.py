@@ -2,7 +2,7 @@
 
 import pytest
 from kvarn_operator.resources import labels
-from kvarn_router.discovery.pod_set import DRAINING_ANNOTATION, PodSet, endpoint_of
+from kvarn_router.discovery.pod_set import DRAINING_ANNOTATION, POOL_LABEL, PodSet, endpoint_of
 from kvarn_router.settings import DiscoverySettings
 
 from tests.support.fake_pods import make_pod
@@ -16,7 +16,19 @@ def annotated(annotations: object) -> dict[str, object]:
 
 def test_strings_are_those_of_the_operator() -> None:
     assert DRAINING_ANNOTATION == labels.DRAINING_ANNOTATION
+    assert POOL_LABEL == labels.POOL_LABEL
     assert DiscoverySettings().workers_port_name == labels.GRPC_PORT_NAME
+
+
+@pytest.mark.parametrize(
+    ("found", "worker_id"), [({labels.POOL_LABEL: "p"}, "pod-a"), ({"app": "w"}, None), (None, None)]
+)
+def test_a_pod_of_the_operator_says_who_must_answer_there(found: object, worker_id: str | None) -> None:
+    pod = make_pod("a", 7000)
+    pod["metadata"]["labels"] = found  # type: ignore[index]
+    endpoint = endpoint_of(pod, "grpc")
+    assert endpoint is not None
+    assert endpoint.worker_id == worker_id
 
 
 @pytest.mark.parametrize(
