@@ -167,3 +167,19 @@ def test_a_lease_without_a_spec_is_free() -> None:
     me.observed(read, 0.0)
     assert me.next_step(0.0) is Step.TAKE
     assert lease_body("ns", "lease", me, "now", Step.TAKE)["metadata"]["labels"] == {"app": "kvarn"}
+
+
+@pytest.mark.parametrize("draw", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("phase_s", [0.0, 0.7, 1.9, 2.39])
+def test_by_default_a_dead_leader_is_followed_within_15_s(draw: float, phase_s: float) -> None:
+    """Counted from its last renewal, which a standby sees only when it next looks."""
+    standby, now = Candidate("standby", LeaseTimes()), -20.0 + phase_s
+    while now < 0.0:
+        standby.observed(record("leader", f"renewed {now // 2.0}"), now)
+        assert standby.next_step(now) is Step.WAIT
+        now += standby.pause_s(now, draw)
+    standby.observed(record("leader", "last"), now)
+    while standby.next_step(now) is Step.WAIT:
+        now += standby.pause_s(now, draw)
+        standby.observed(record("leader", "last"), now)
+    assert LeaseTimes().duration_s <= now < 15.0
