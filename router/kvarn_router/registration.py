@@ -103,8 +103,8 @@ class Registrar:
                 logger.log(level, "waiting for worker", extra={"address": address, "code": error.code().name})
             except Refused as refusal:
                 self._metrics.refused()
-                self._table.refuse(address, str(refusal))
-                logger.error("worker refused", extra={"address": address, "reason": str(refusal)})
+                level = logging.ERROR if self._table.refuse(address, str(refusal)) else logging.DEBUG
+                logger.log(level, "worker refused", extra={"address": address, "reason": str(refusal)})
             await asyncio.sleep(backoff_s)
             backoff_s = min(backoff_s * 2, self._limits.backoff_max_s)
 

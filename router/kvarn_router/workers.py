@@ -140,9 +140,11 @@ class WorkerTable:
             worker.cordoned = cordoned
             self._announce()
 
-    def refuse(self, address: str, reason: str) -> None:
-        """Remember why the worker at an address was not let in, for `/debug/workers`."""
+    def refuse(self, address: str, reason: str) -> bool:
+        """Remember why the worker at an address was not let in, for `/debug/workers`; whether that is news."""
+        is_news = self._refusals.get(address) != reason
         self._refusals[address] = reason
+        return is_news
 
     def forget_refusal(self, address: str) -> None:
         self._refusals.pop(address, None)

@@ -3,7 +3,8 @@
 import asyncio
 from contextlib import AsyncExitStack
 
-from kvarn_engine.core.ids import WorkerId
+import pytest
+from kvarn_engine.core.ids import Incarnation, WorkerId
 from kvarn_router.discovery.endpoint import Endpoint, EndpointKey
 from kvarn_router.workers import Role
 
@@ -100,6 +101,45 @@ async def test_address_that_passed_to_a_worker_of_another_model_is_not_mixed_in(
         assert (stack.table.all(), theirs.watchers, theirs.requests) == ((), 0, [])
         source.set()
         await eventually(lambda: stack.table.refusals == (), "and forgotten")
+
+
+async def test_a_worker_that_is_refused_for_days_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    stranger = ScriptedWorker("stranger", render="another tokenizer")
+    async with served(stranger), routing_stack(source=ScriptedSource(endpoint(stranger))) as stack:
+        await eventually(lambda: (stack.sample("kvarn_router_workers_refused_total") or 0) >= 4, "it is asked again")
+        assert [record.message for record in caplog.records if record.levelname == "ERROR"] == ["worker refused"]
+
+
+async def test_workers_that_come_and_go_leave_nothing_behind() -> None:
+    """Weeks of new pods, each with a UID, an address and an incarnation of its own."""
+    source = ScriptedSource()
+    before = asyncio.all_tasks()
+    async with routing_stack(source=source) as stack:
+        at_rest = names_of(asyncio.all_tasks() - before)
+        assert "registration/source" in at_rest
+        series = series_of(stack)
+        for number in range(5):
+            come, refused = ScriptedWorker(f"w{number}", incarnation=f"life-{number}"), ScriptedWorker("s", render="x")
+            come.hashes.append(bytes(16))
+            async with served(come), served(refused):
+                source.set(endpoint(come), endpoint(refused))
+                await registered(stack, come)
+                await eventually(lambda: bool(stack.table.refusals), "the stranger is refused")
+                await stack.collect(make_request(name=f"r{number}"))
+                source.set()
+                await eventually(lambda: not stack.table.all() and not stack.table.refusals, "both are forgotten")
+            assert (stack.index.sequence(Incarnation(come.incarnation)), come.running) == (-1, 0)
+        await eventually(lambda: names_of(asyncio.all_tasks() - before) == at_rest, "no task is left")
+        assert series_of(stack) == series
+
+
+def names_of(tasks: set["asyncio.Task[object]"]) -> set[str]:
+    return {task.get_name() for task in tasks}
+
+
+def series_of(stack: RoutingStack) -> set[tuple[str, str]]:
+    samples = (sample for metric in stack.registry.collect() for sample in metric.samples)
+    return {(sample.name, str(sorted(sample.labels.items()))) for sample in samples}
 
 
 async def test_endpoint_that_nobody_serves_is_left_at_once() -> None:
