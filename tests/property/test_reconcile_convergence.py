@@ -5,16 +5,19 @@ it does not shrink them, since they are slow and say enough.
 """
 
 import copy
+import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from kvarn_operator.reconcile.actions import CreatePod, EmitEvent, Plan, WriteStatus
 from kvarn_operator.reconcile.service import reconcile
 from kvarn_operator.resources.labels import POOL_LABEL
+from kvarn_operator.scaling.observation import Demand
 
 from tests.support.fake_cluster import DECODE, PREFILL, FakeCluster, Pace
 
@@ -110,8 +113,38 @@ STORY: tuple[tuple[int, Change], ...] = (
 )
 
 
-def story(run: Run) -> Run:
-    for rounds, change in STORY:
+SLOWLY = {"stabilizationWindowSeconds": 0, "pods": 1, "percent": 0, "periodSeconds": 30}
+
+
+def planned(minimum: int) -> Mapping[str, Any]:
+    scaling = {"mode": "SLO", "min": minimum, "max": 4, "behaviour": {"scaleUp": SLOWLY, "scaleDown": SLOWLY}}
+    wanted = asked("worker:1", 16)
+    return {**wanted, "decode": {**wanted["decode"], "scaling": {**scaling, "overrideSeconds": 60}}}
+
+
+def loaded(kv_usage: float) -> Change:
+    """Of each decode worker, whatever their number; from now on, at whatever time it is looked at."""
+
+    def change(cluster: FakeCluster) -> None:
+        cluster.kv_usage, cluster.demand = kv_usage, Demand(math.inf, 2, 0, 100.0)
+
+    return change
+
+
+PLANNED_STORY: tuple[tuple[int, Change], ...] = (
+    (6, lambda cluster: cluster.put_service(planned(1))),
+    (25, loaded(0.9)),
+    (25, loaded(0.1)),
+    (3, lambda cluster: cluster.scale(DECODE, 3)),
+    (30, loaded(0.9)),
+    (0, lambda cluster: cluster.put_service(planned(2))),
+    (25, loaded(0.1)),
+    (0, lambda cluster: cluster.put_service(asked("worker:1", 16))),
+)
+
+
+def story(run: Run, changes: Sequence[tuple[int, Change]]) -> Run:
+    for rounds, change in changes:
         change(run.cluster)
         run.served = run.served and run.cluster.serves_a_pair()
         for _ in range(rounds):
@@ -120,8 +153,10 @@ def story(run: Run) -> Run:
     return run
 
 
-def test_it_goes_on_wherever_the_operator_dies() -> None:
-    """Of each plan of the story only the first actions are carried out, and another operator looks at what is there."""
+@pytest.mark.parametrize(("changes", "enough"), [(STORY, 80), (PLANNED_STORY, 30)], ids=["changes", "load"])
+def test_it_goes_on_wherever_the_operator_dies(changes: Sequence[tuple[int, Change]], enough: int) -> None:
+    """Of each plan of the story only the first actions are carried out, and another operator looks at what is there.
+    What it then decides must not depend on what the dead one had no time to write down."""
     deaths = 0
 
     def die(cluster: FakeCluster, plan: Plan) -> None:
@@ -133,9 +168,9 @@ def test_it_goes_on_wherever_the_operator_dies() -> None:
             assert done_now(survivor) == wanted, plan.actions[:stop_after]
             deaths += 1
 
-    run = story(Run(FakeCluster(), before_acting=die))
+    run = story(Run(FakeCluster(), before_acting=die), changes)
     assert run.problems == []
-    assert deaths > 80
+    assert deaths > enough
     assert [len(run.cluster.serving(pool)) for pool in POOLS] == [2, 2]
 
 

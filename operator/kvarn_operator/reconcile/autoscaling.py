@@ -4,7 +4,7 @@ Called by `service`. Memory comes from `status.scaling` and goes back there thro
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kvarn_operator.reconcile.memory_json import restored
@@ -13,12 +13,13 @@ from kvarn_operator.reconcile.pool_view import LivePool
 from kvarn_operator.reconcile.replicas_writers import Write, remembered
 from kvarn_operator.resources.accelerators import gpus_per_pod
 from kvarn_operator.resources.errors import InvalidResource
+from kvarn_operator.resources.labels import SCALING_MANAGER
 from kvarn_operator.resources.model_service import ModelService
 from kvarn_operator.resources.names import pool_name
 from kvarn_operator.resources.worker_pool import WorkerPod, WorkerPool
 from kvarn_operator.rollout.revision import pool_spec
 from kvarn_operator.scaling.decision import Decision
-from kvarn_operator.scaling.memory import PoolMemory, ServiceMemory
+from kvarn_operator.scaling.memory import PoolMemory, Sample, ServiceMemory
 from kvarn_operator.scaling.observation import PodMetrics, PodObservation, PodPhase, PoolObservation, ServiceObservation
 from kvarn_operator.scaling.planner import plan
 from kvarn_operator.scaling.spec import InvalidScaling, Law, PoolName, PoolScaling, Role, ServiceScaling
@@ -74,6 +75,13 @@ def saved_scaling(pool: WorkerPool) -> Mapping[str, Any]:
     return saved if isinstance(saved, Mapping) else {}
 
 
+def last_decided(status: Mapping[str, Any] | None) -> int | None:
+    """The replicas that the newest of `status.decisions` ends at."""
+    known = (status or {}).get("decisions") or ()
+    last = known[-1].get("to") if known and isinstance(known[-1], Mapping) else None
+    return last if isinstance(last, int) else None
+
+
 def _pool_scaling(service: ModelService, role: Role) -> PoolScaling:
     pool = pool_spec(service.spec, role)
     scaling = pool.scaling
@@ -85,7 +93,12 @@ def _pool_scaling(service: ModelService, role: Role) -> PoolScaling:
 
 
 def _memory(seen: LivePool, now: float) -> PoolMemory | None:
-    return restored(saved_scaling(seen.resource), seen.replicas, now)
+    """With the last change of a leader that wrote `replicas`, but ended before it wrote the status that tells of it."""
+    memory, write = restored(saved_scaling(seen.resource), seen.replicas, now), seen.resource.replicas_write
+    told = last_decided(seen.resource.status)
+    if memory is None or told is None or write is None or write.writer != SCALING_MANAGER or told == seen.replicas:
+        return memory
+    return replace(memory, changes=(*memory.changes, Sample(min(write.at, now), seen.replicas - told)))
 
 
 def _observed(seen: LivePool, readings: Readings) -> PoolObservation:

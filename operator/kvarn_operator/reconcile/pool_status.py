@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from kvarn_operator.reconcile.autoscaling import saved_scaling
+from kvarn_operator.reconcile.autoscaling import last_decided, saved_scaling
 from kvarn_operator.reconcile.memory_json import to_save
 from kvarn_operator.reconcile.pool_conditions import PoolPicture, pool_conditions
 from kvarn_operator.reconcile.replicas_writers import writers_json
@@ -40,13 +40,12 @@ def pool_status(picture: PoolPicture, now: float) -> Status:
 
 def new_decision(decision: Decision, before: Status) -> Status | None:
     """The first, and each that moved the number or found it moved by others; None for more of the same."""
-    known = before.get("decisions") or ()
-    last = known[-1].get("to") if known and isinstance(known[-1], Mapping) else None
+    last = last_decided(before)
     if decision.target == last:
         return None
     return {
         "time": rfc3339(decision.at),
-        "from": last if isinstance(last, int) and decision.target == decision.current else decision.current,
+        "from": last if last is not None and decision.target == decision.current else decision.current,
         "to": decision.target,
         "reason": decision.reason.value,
         "message": decision.message,
