@@ -95,10 +95,11 @@ class RoutedStream:
                         yield event
                 return
             except AttemptFailed as failure:
+                complete = self._progress.finish_complete()
                 self._after(failure, placement)
             finally:
                 self._end_attempt()
-            for finished in self._progress.finish_complete():
+            for finished in complete:
                 yield finished
         # Every choice had ended before its last worker was lost: only that worker's end event is missing.
         yield DoneEvent(self._first_cached or 0, resumed=self._attempts.count - 1)
@@ -198,7 +199,7 @@ class RoutedStream:
         return DoneEvent(cached, done.prefill_worker_id, worker_id, self._attempts.count - 1)
 
     def _after(self, failure: AttemptFailed, placement: Placement) -> None:
-        """Prepare the next attempt, or raise what the client is told."""
+        """Prepare the next attempt where anything is left to do, or raise what the client is told."""
         identity = placement.decode.identity
         ruling = self._verdict(failure)
         self._parts.metrics.attempt_failed(failure.failure)
@@ -232,19 +233,7 @@ class RoutedStream:
         return verdict(failure.failure, Phase.AFTER_TOKENS if self._progress.has_tokens else Phase.BEFORE_TOKENS)
 
     def _final(self, failure: AttemptFailed) -> RouterError:
-        match self._verdict(failure).final:
-            case FinalError.INVALID_INPUT:
-                return InvalidInput(str(failure), param=failure.field or None)
-            case FinalError.TOO_MANY_REQUESTS:
-                error = TooManyRequests("every decode worker is at its limit")
-                error.retry_after_s = failure.retry_after_s
-                return error
-            case FinalError.NO_WORKER:
-                return NoWorker("no decode worker can take the request now")
-            case FinalError.WORKER_LOST:
-                return WorkerLost(f"decode worker lost after {self._attempts.count} attempts: {failure}")
-            case FinalError.INTERNAL:
-                return InternalError("a worker refused to go on with the request")
+        return _final_error(failure, self._verdict(failure).final, self._attempts.count)
 
     def _given_up(self) -> WorkerLost:
         losses = self._attempts.worker_losses
@@ -258,3 +247,19 @@ class RoutedStream:
         if self._placement is not None:
             self._placement.release()
             self._placement = None
+
+
+def _final_error(failure: AttemptFailed, final: FinalError, attempts: int) -> RouterError:
+    match final:
+        case FinalError.INVALID_INPUT:
+            return InvalidInput(str(failure), param=failure.field or None)
+        case FinalError.TOO_MANY_REQUESTS:
+            error = TooManyRequests("every decode worker is at its limit")
+            error.retry_after_s = failure.retry_after_s
+            return error
+        case FinalError.NO_WORKER:
+            return NoWorker("no decode worker can take the request now")
+        case FinalError.WORKER_LOST:
+            return WorkerLost(f"decode worker lost after {attempts} attempts: {failure}")
+        case FinalError.INTERNAL:
+            return InternalError("a worker refused to go on with the request")

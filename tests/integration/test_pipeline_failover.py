@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 import grpc
 import pytest
@@ -153,14 +154,17 @@ async def test_silent_worker_loses_its_streams_without_an_idle_timeout() -> None
         assert tokens_of(events) == scripted_output(9, 5)
 
 
-async def test_last_token_sent_before_the_loss_needs_no_other_worker() -> None:
+@pytest.mark.parametrize("attempts", [AttemptLimits(), AttemptLimits(1), AttemptLimits(max_worker_losses=1)])
+async def test_last_token_sent_before_the_loss_needs_no_other_worker(attempts: AttemptLimits) -> None:
+    """Nor another attempt, of which there may be none left."""
     async with AsyncExitStack() as exit_stack:
         only = worker(1, Script(interrupt_at=4, interruption=abort_with(grpc.StatusCode.UNAVAILABLE)))
-        stack = await started(exit_stack, only, limits=QUICK)
+        stack = await started(exit_stack, only, limits=replace(QUICK, attempts=attempts))
         events = await stack.collect(make_request(max_tokens=4))
         assert tokens_of(events) == scripted_output(9, 4)
         assert isinstance(events[-1], DoneEvent)
         assert len(only.requests) == 1
+        assert stack.sample("kvarn_router_streams_moved_total") == 0
 
 
 async def test_a_long_answer_may_move_as_often_as_its_workers_are_replaced() -> None:
