@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from kvarn_operator.resources.model_service import Rollout
 from kvarn_operator.rollout.progress import Gate
@@ -114,3 +114,26 @@ def test_a_broken_revision_never_takes_the_service_down_and_is_rolled_back(
     happen(found, Event("change", revision="a"))
     found.settle()
     assert found.done, found
+
+
+@given(
+    st.sampled_from([(4, 8), (8, 4), (3, 9), (6, 6)]),
+    st.integers(0, 3), st.integers(0, 3), st.sampled_from([0.0, 0.25, 0.5]), st.sampled_from("bc"),
+    st.lists(st.sampled_from(["start", "finish"]), max_size=120),
+)  # fmt: skip
+@settings(max_examples=150, deadline=None, derandomize=True)
+def test_the_ratio_of_what_serves_stays_within_a_pod_of_its_tolerance(
+    sizes: tuple[int, int], surge: int, unavailable: int, tolerance: float, revision: str, story: list[str]
+) -> None:
+    """Through a whole rollout, by an own count: one pod more in the pool that is short would be enough. As long as the
+    pods of both pools start alike, that is; what the planner gives up is all that it decides."""
+    assume(surge + unavailable > 0)
+    found = cluster(sizes, Rollout(surge, unavailable, tolerance), nodes=1000)
+    happen(found, Event("change", revision=revision))
+    for kind in story:
+        found.act()
+        found.start() if kind == "start" else found.finish_drains()
+        shares = [(pool.count(SERVING), pool.target) for pool in found.pools]
+        (short, short_target), (long, long_target) = sorted(shares, key=lambda share: min(1.0, share[0] / share[1]))
+        short_share, long_share = (short + 1) / short_target, min(1.0, long / long_target)
+        assert short_share >= long_share * (1 - tolerance)
