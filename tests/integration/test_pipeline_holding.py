@@ -57,6 +57,23 @@ async def test_a_worker_that_comes_back_into_service_takes_it_too() -> None:
         assert tokens_of(await asked) == scripted_output(9, 6)
 
 
+async def test_held_requests_spread_over_the_workers_that_are_there() -> None:
+    """They wake together, and each sees the load of those that were placed before it."""
+    async with AsyncExitStack() as exit_stack:
+        workers = [ScriptedWorker(f"w{number}", incarnation=f"life-{number}") for number in range(3)]
+        for each in workers:
+            await exit_stack.enter_async_context(served(each))
+        source = ScriptedSource(*(endpoint(each, draining=True) for each in workers))
+        stack = await exit_stack.enter_async_context(routing_stack(source=source, hold=LONG))
+        await registered(stack, *workers)
+        # Shorter than a block, so that none is drawn to where another one's prefix will be.
+        asked = [asyncio.create_task(stack.collect(make_request(prompt=3, name=f"r{number}"))) for number in range(12)]
+        await eventually(lambda: held(stack) == 12, "all are held")
+        source.set(*(endpoint(each) for each in workers))
+        await asyncio.gather(*asked)
+        assert [len(each.requests) for each in workers] == [4, 4, 4]
+
+
 async def test_a_hold_in_vain_is_refused_and_leaves_nothing() -> None:
     async with routing_stack(hold=HoldLimits(hold_s=0.02, retry_after_s=7.0)) as stack:
         with pytest.raises(NoWorker, match=r"within 0\.02 s") as raised:
