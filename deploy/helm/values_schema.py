@@ -1,7 +1,8 @@
 """Regenerate the chart's values.schema.json: `make schema`; with `--check`, as in `make lint`, only say if it is stale.
 
-Made from values.schema.yaml beside this file, the ModelService CRD (for `models.NAME.spec`) and the settings of router
-and operator (for `args`), so that a typo in any of them fails before anything reaches the cluster.
+Made from values.schema.yaml beside this file, the ModelService CRD (for `models.NAME.spec`), the settings of router and
+operator (for `args`) and the chart's defaults (for what null may not take away), so that a fault in any of them fails
+before anything reaches the cluster.
 """
 
 import json
@@ -18,6 +19,7 @@ from kvarn_router.settings import RouterSettings
 HERE = Path(__file__).parent
 CHART = HERE / "kvarn"
 TARGET = CHART / "values.schema.json"
+DEFAULTS = CHART / "values.yaml"
 CRD = CHART / "crds" / "modelservices.kvarn.dev.yaml"
 
 ROUTER_OWNED = frozenset(
@@ -73,6 +75,9 @@ OPERATOR_OWNED = frozenset(
 UNUSED = frozenset({"default", "description", "format"})
 """Of the CRD: what does not decide whether a value is right."""
 
+REMOVABLE = frozenset({"models", "resources", "labels"})
+"""Maps of the user's own keys, which mean something without the defaults too."""
+
 Schema = dict[str, Any]
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", tuple: "string"}
 
@@ -85,7 +90,7 @@ def build() -> Schema:
         "routerArgs": _arguments(leaves(RouterSettings), ROUTER_OWNED),
     }
     closed: Schema = _closed(schema)
-    return closed
+    return closed | {"allOf": [_needed(yaml.safe_load(DEFAULTS.read_text(encoding="utf-8")))]}
 
 
 def model_service_spec() -> Schema:
@@ -123,6 +128,14 @@ def _closed(node: Any) -> Any:
     if inner.get("type") == "object" and "properties" in inner:
         inner.setdefault("additionalProperties", False)
     return inner
+
+
+def _needed(defaults: dict[str, Any]) -> Schema:
+    """helm takes away what is null before it looks here. A default that is not empty has nothing to stand in for it."""
+    filled = {key: value for key, value in defaults.items() if key not in REMOVABLE and value not in (None, "", {}, [])}
+    inner = {key: _needed(value) for key, value in filled.items() if isinstance(value, dict)}
+    inner = {key: value for key, value in inner.items() if value}
+    return ({"required": list(filled)} if filled else {}) | ({"properties": inner} if inner else {})
 
 
 def _arguments(known: Iterable[Leaf], owned: frozenset[str]) -> Schema:

@@ -118,6 +118,50 @@ def test_a_wrong_value_fails_with_its_path(path: str, value: object) -> None:
     assert [where for where, _ in errors({last: value}, tuple(parents))] == [path]
 
 
+def leaves(node: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every default with its path; an empty map is one."""
+    for key, each in node.items():
+        if isinstance(each, dict) and each:
+            yield from leaves(each, (*path, key))
+        else:
+            yield (*path, key), each
+
+
+def is_empty(value: object) -> bool:
+    return value in (None, "", {}, [])
+
+
+def test_a_key_without_a_value_is_an_empty_one(helm: Helm, tmp_path: Path) -> None:
+    """As where somebody wrote `commonLabels:` and took out what stood below."""
+    file = tmp_path / "values.yaml"
+    paths = [path for path, value in leaves(VALUES) if is_empty(value) and path[0] != "models"]
+    for top in sorted({path[0] for path in paths}):
+        these = [path for path in paths if path[0] == top]
+        merged: dict[str, Any] = {}
+        for path in these:
+            place = merged
+            for key in path[:-1]:
+                place = place.setdefault(key, {})
+            place[path[-1]] = None
+        file.write_text(yaml.safe_dump(merged), encoding="utf-8")
+        assert helm.template("--values", str(file)) == helm.template(), top
+
+
+@pytest.mark.parametrize("path", ["router.replicas", "router.ingress", "networkPolicy.dns.ports", "security"])
+def test_null_takes_no_default_away_that_nothing_stands_in_for(helm: Helm, path: str) -> None:
+    """An empty list of ports would be every port."""
+    with pytest.raises(HelmError, match=f"{path.split('.')[-1]} is required|missing property '{path.split('.')[-1]}'"):
+        helm.template("--set", f"{path}=null")
+
+
+def test_null_takes_away_what_is_the_users(helm: Helm) -> None:
+    """A limit of CPU, and the default model."""
+    deployments = of_kind(helm.template("--set", "operator.resources.limits.cpu=null"), "Deployment")
+    container = deployments["kvarn-operator"]["spec"]["template"]["spec"]["containers"][0]
+    assert container["resources"]["limits"] == {"memory": "512Mi"}
+    assert not of_kind(helm.template("--set", "models.smollm2=null"), "ModelService")
+
+
 def errors(values: dict[str, object], path: tuple[str, ...]) -> list[tuple[str, str]]:
     """Path and message of what is wrong with the defaults once `values` stand at `path`."""
     whole = json.loads(json.dumps(VALUES))

@@ -63,7 +63,7 @@ kvarn.dev/model-service: {{ . | quote }}
 {{/* With ["labels"], which like commonLabels may not replace what selects pods. No version: a new chart restarts nothing. */}}
 {{- define "kvarn.podLabels" -}}
 {{- $own := merge (include "kvarn.selector" . | fromYaml) (dict "app.kubernetes.io/part-of" "kvarn") -}}
-{{- merge $own (.labels | default dict) .root.Values.commonLabels | toYaml -}}
+{{- merge $own (.labels | default dict) (.root.Values.commonLabels | default dict) | toYaml -}}
 {{- end -}}
 
 {{- define "kvarn.labels" -}}
@@ -81,7 +81,7 @@ metadata:
   {{- end }}
   labels:
     {{- include "kvarn.labels" . | nindent 4 }}
-  {{- $annotations := merge (dict) (.annotations | default dict) .root.Values.commonAnnotations }}
+  {{- $annotations := merge (dict) (.annotations | default dict) (.root.Values.commonAnnotations | default dict) }}
   {{- with $annotations }}
   annotations:
     {{- toYaml . | nindent 4 }}

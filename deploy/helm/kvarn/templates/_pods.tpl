@@ -3,7 +3,7 @@
 {{/* (dict "root" $ "image" "operator"|"router"|"worker"): the whole reference. */}}
 {{- define "kvarn.image" -}}
 {{- $image := index .root.Values.images .image -}}
-{{- $registry := .root.Values.global.imageRegistry | default .root.Values.images.registry -}}
+{{- $registry := .root.Values.global.imageRegistry | default .root.Values.images.registry | default "" -}}
 {{- $repository := ternary (printf "%s/%s" ($registry | trimSuffix "/") $image.repository) $image.repository (ne $registry "") -}}
 {{- if $image.digest -}}
 {{- printf "%s@%s" $repository $image.digest -}}

@@ -1,6 +1,6 @@
 {{/* Namespaces that the operator watches, as a list; with clusterWide it watches all and this only places Roles. */}}
 {{- define "kvarn.watched" -}}
-{{- prepend .Values.operator.namespaces .Release.Namespace | uniq | toJson -}}
+{{- prepend (.Values.operator.namespaces | default list) .Release.Namespace | uniq | toJson -}}
 {{- end -}}
 
 {{- define "kvarn.operatorArgs" -}}
