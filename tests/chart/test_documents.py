@@ -86,3 +86,9 @@ def test_notes_show_where_the_key_comes_from(notes: Callable[..., str]) -> None:
 def test_notes_say_when_monitors_are_left_out(notes: Callable[..., str]) -> None:
     assert "no monitoring.coreos.com/v1" in notes("monitoring.podMonitor.enabled=true")
     assert "no monitoring.coreos.com/v1" not in notes()
+
+
+@pytest.mark.parametrize("setting", ["models.smollm2=null", "tests.enabled=false"])
+def test_notes_name_no_test_where_there_is_none(notes: Callable[..., str], setting: str) -> None:
+    assert "helm test kvarn --namespace serving" in notes()
+    assert "helm test" not in notes(setting)
