@@ -1,5 +1,7 @@
 """`spec` of a ModelService but for its pools: model, engine, slo, budget, rollout. Called by `service_parsing`."""
 
+import re
+
 from kvarn_operator.resources.fields import Fields
 from kvarn_operator.resources.model_service import (
     EngineOptions,
@@ -19,6 +21,9 @@ DTYPES = ("auto", "bfloat16", "float16", "float32")
 HUB_ID = r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?"
 INNER_PATH = r"([A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*)?"
 """Relative, and never upwards."""
+
+SERVED_NAME = r"[^,]+"
+"""Routers are told all names at once, with commas between them."""
 
 URL = r"https?://[^/\s]+.*"
 SIZE = r"[0-9]+(\.[0-9]+)?([KMGTPE]i|[kMGTPE])?"
@@ -72,6 +77,8 @@ def _served_names(fields: Fields) -> tuple[str, ...]:
     for index, name in enumerate(names):
         if len(name) > 253 or name in names[:index]:
             raise fields.error(f"servedNames[{index}]", "is given twice, or has more than 253 characters")
+        if re.fullmatch(SERVED_NAME, name) is None:
+            raise fields.error(f"servedNames[{index}]", f"{name!r} does not fit the pattern {SERVED_NAME}")
     return names
 
 

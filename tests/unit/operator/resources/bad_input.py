@@ -103,6 +103,7 @@ NAMES = [
     Bad({"model": {"revision": "r" * 254}}, "spec.model.revision", "has 254 characters, at most 253", Guard.SCHEMA),
     Bad({"model": {"servedNames": ["a"] * 17}}, "spec.model.servedNames", "has 17 names, at most 16", Guard.SCHEMA),
     Bad({"model": {"servedNames": ["a", "a"]}}, "spec.model.servedNames[1]", "is given twice", Guard.CODE),
+    Bad({"model": {"servedNames": ["a,b"]}}, "spec.model.servedNames[0]", "does not fit the pattern", Guard.SCHEMA),
     Bad({"model": {"secretRef": {}}}, "spec.model.secretRef.name", "is required", Guard.SCHEMA),
     Bad({"model": {"secretRef": {"name": "s", "key": ""}}}, "spec.model.secretRef.key", "does not fit", Guard.SCHEMA),
     Bad({"model": {"cache": {"sizeLimit": "lots"}}}, "spec.model.cache.sizeLimit", "does not fit", Guard.SCHEMA),
