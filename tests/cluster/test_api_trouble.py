@@ -10,7 +10,7 @@ from kvarn_operator.scaling.spec import Role
 
 from tests.cluster.support.cluster import Cluster
 from tests.cluster.support.faulty_api import FaultyApi, behind_faulty_api
-from tests.cluster.support.kubectl import Kubectl
+from tests.cluster.support.kubectl import LOOK_S, Kubectl
 from tests.cluster.support.model import Model
 from tests.cluster.support.operator_metrics import counted
 from tests.cluster.support.operator_process import OperatorProcess, running_operator
@@ -46,12 +46,12 @@ def test_changes_are_acted_on_after_a_part_was_killed(
     model.apply()
     model.wait_ready()
     fake_cluster.bed.restart(part)
-    wait_until(lambda: kubectl.attempt("get", "--raw", "/readyz").returncode == 0, "the API is back", 120, 0.2)
+    wait_until(lambda: kubectl.attempt("get", "--raw", "/readyz").returncode == 0, "the API is back", 120, LOOK_S)
     model.scale(Role.DECODE, 3)
     model.wait_for_pods(Role.DECODE, 3)
     (name, *_) = [pod["metadata"]["name"] for pod in model.pods(Role.DECODE)]
     kubectl("delete", "pod", name)
-    wait_until(lambda: len(model.pods(Role.DECODE)) == 3, "the lost pod is replaced", 120, 0.5)
+    wait_until(lambda: len(model.pods(Role.DECODE)) == 3, "the lost pod is replaced", 120, LOOK_S)
     fresh = Model(kubectl, f"follows-{part}")
     fresh.apply()
     fresh.wait_ready()

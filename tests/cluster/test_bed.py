@@ -5,6 +5,7 @@ import json
 import httpx
 
 from tests.cluster.support.cluster import Cluster
+from tests.cluster.support.kubectl import LOOK_S
 from tests.support.process import wait_until
 
 
@@ -42,7 +43,9 @@ def test_fake_nodes_hold_no_more_gpus_than_they_have(fake_cluster: Cluster, fake
     assert {node["status"]["allocatable"]["nvidia.com/gpu"] for node in nodes} == {"8"}
     pods = [sleeper(f"pod-{index}", "localhost/nothing:1", gpus=True) for index in range(len(nodes) + 1)]
     kubectl.apply(*pods)
-    wait_until(lambda: [_is_ready(pod) for pod in kubectl.list("pods")].count(True) == len(nodes), "full nodes")
+    wait_until(
+        lambda: [_is_ready(pod) for pod in kubectl.list("pods")].count(True) == len(nodes), "full nodes", pause_s=LOOK_S
+    )
     (waiting,) = [pod for pod in kubectl.list("pods") if not _is_ready(pod)]
     assert waiting["status"]["phase"] == "Pending"
 
@@ -65,7 +68,9 @@ def test_the_api_server_comes_back(fake_cluster: Cluster) -> None:
     kubectl = fake_cluster.kubectl()
     before = fake_cluster.bed.pid("apiserver")
     fake_cluster.bed.restart("apiserver")
-    wait_until(lambda: kubectl.attempt("get", "--raw", "/readyz").returncode == 0, "the API server is ready", 120)
+    wait_until(
+        lambda: kubectl.attempt("get", "--raw", "/readyz").returncode == 0, "the API server is ready", 120, LOOK_S
+    )
     assert fake_cluster.bed.pid("apiserver") != before
     assert kubectl.list("nodes")
 
@@ -87,7 +92,7 @@ def test_a_service_of_the_real_node_is_reached(real_cluster: Cluster, real_names
     script = "import os, urllib.request as r; print(os.getuid(), r.urlopen('http://library', timeout=20).status)"
     command = ("exec", "files", "--", "python", "-c", script)
     # The node's rules follow the endpoints, and those follow the pod's readiness.
-    wait_until(lambda: kubectl.attempt(*command).returncode == 0, "the Service is reached by its name")
+    wait_until(lambda: kubectl.attempt(*command).returncode == 0, "the Service is reached by its name", pause_s=LOOK_S)
     assert kubectl(*command).split() == ["1234567", "200"]
 
 

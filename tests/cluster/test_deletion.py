@@ -7,7 +7,7 @@ from kvarn_operator.resources.labels import MODEL_SERVICE_LABEL
 from kvarn_operator.scaling.spec import Role
 
 from tests.cluster.support.cluster import Cluster
-from tests.cluster.support.kubectl import Kubectl, Resource
+from tests.cluster.support.kubectl import LOOK_S, Kubectl, Resource
 from tests.cluster.support.model import Model, model_service, names
 from tests.cluster.support.operator_process import OperatorProcess, running_operator
 from tests.support.process import wait_until
@@ -39,7 +39,7 @@ def test_a_deleted_pool_comes_back_with_its_model_s_replicas(kubectl: Kubectl) -
     model.wait_ready()
     old = model.pool(Role.DECODE)["metadata"]["uid"]
     kubectl("delete", "wp", "healed-decode")
-    wait_until(lambda: _uid(kubectl, "healed-decode") not in ("", old), "the pool is back", 120, 0.3)
+    wait_until(lambda: _uid(kubectl, "healed-decode") not in ("", old), "the pool is back", 120, LOOK_S)
     model.wait_for_pods(Role.DECODE, 2, GARBAGE_S)
     model.wait_ready()
 

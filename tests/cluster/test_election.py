@@ -9,7 +9,7 @@ from kvarn_operator.scaling.spec import Role
 
 from tests.cluster.support.cluster import Cluster
 from tests.cluster.support.election import LeaseState, held_lease, read_lease
-from tests.cluster.support.kubectl import Kubectl
+from tests.cluster.support.kubectl import LOOK_S, Kubectl
 from tests.cluster.support.model import Model, names
 from tests.cluster.support.operator_metrics import counted
 from tests.cluster.support.operator_process import OperatorProcess, running_operator
@@ -112,7 +112,7 @@ def test_a_leader_that_ends_hands_over(kubectl: Kubectl, pair: Pair, model: Mode
     """It gives the Lease back, so nobody waits for its end."""
     leader, last = pair.leader(), held_lease(kubectl)
     assert leader.terminate() == 0
-    wait_until(lambda: _is_taken(kubectl, last), "the other leads", FAILOVER_S, pause_s=0.2)
+    wait_until(lambda: _is_taken(kubectl, last), "the other leads", FAILOVER_S, LOOK_S)
     taken = held_lease(kubectl)
     tell(failover("ended", last, taken))
     assert taken.transitions == last.transitions + 1

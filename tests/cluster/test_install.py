@@ -15,7 +15,7 @@ from kvarn_engine.model_folder import EMBEDDED_MODEL, resolve_model
 
 from tests.cluster.support.chart_copy import LATER_FIELD, copy_of_chart, fields_of
 from tests.cluster.support.cluster import Cluster, Images
-from tests.cluster.support.kubectl import Kubectl, Resource
+from tests.cluster.support.kubectl import LOOK_S, Kubectl, Resource
 from tests.cluster.support.traffic import steady_traffic
 from tests.support.client import chat_body, completion_body
 from tests.support.process import wait_until
@@ -200,7 +200,7 @@ def test_upgrade_and_rollback(
 
 def test_uninstall_leaves_the_crds_alone(installed: Installed) -> None:
     installed.cluster.helm(installed.namespace).uninstall(RELEASE)
-    wait_until(lambda: not objects(installed.kubectl) - installed.before, "nothing of the release is left", 240)
+    wait_until(lambda: not objects(installed.kubectl) - installed.before, "nothing of the release is left", 240, LOOK_S)
     cluster_wide = installed.kubectl("get", "crd,clusterrole,clusterrolebinding", "-o", "name").splitlines()
     left = [each.partition("/")[2] for each in cluster_wide if "kvarn" in each]
     assert sorted(left) == ["modelservices.kvarn.dev", "workerpools.kvarn.dev"]
@@ -240,7 +240,7 @@ def wait_for_images(installed: Installed, images: Images) -> None:
         ]
 
     try:
-        wait_until(settled, f"all pods run {images.tag}", 400)
+        wait_until(settled, f"all pods run {images.tag}", 400, LOOK_S)
     except AssertionError:
         print(installed.kubectl.describe_all())
         raise

@@ -19,6 +19,7 @@ from kvarn_operator.resources.labels import GRPC_PORT
 from kvarn_operator.scaling.spec import Role
 
 from tests.cluster.support.cluster import Cluster
+from tests.cluster.support.kubectl import LOOK_S
 from tests.cluster.support.model import names
 from tests.cluster.support.served_model import (
     PROGRESS_S,
@@ -165,7 +166,7 @@ def test_killing_the_operators_amid_a_scale_down(watched: Watched) -> None:
     operators = "app.kubernetes.io/component=operator"
     with watched.change("operators killed amid decode scaled 2, 1") as change:
         served.model.scale(Role.DECODE, 1)
-        wait_until(lambda: any(map(drains, served.pods_of(Role.DECODE))), "a decode pod drains", PROGRESS_S)
+        wait_until(lambda: any(map(drains, served.pods_of(Role.DECODE))), "a decode pod drains", PROGRESS_S, LOOK_S)
         served.kubectl("delete", "pod", "-l", operators, "--force", "--grace-period=0")
         assert any(map(drains, served.pods_of(Role.DECODE))), "it was over before the operators were gone"
         served.wait_for_pods(Role.DECODE, 1)
@@ -182,7 +183,7 @@ def test_rolling_an_image(watched: Watched) -> None:
     served.cluster.bed.tag_images([(images.name("worker"), other)])
     with watched.change("image rolled back halfway") as change:
         served.change({role.value: {"template": {"image": other}} for role in Role})
-        wait_until(partial(runs_both, served, {images.name("worker"), other}), "old and new serve", PROGRESS_S)
+        wait_until(partial(runs_both, served, {images.name("worker"), other}), "old and new serve", PROGRESS_S, LOOK_S)
         served.change({role.value: {"template": {"image": None}} for role in Role})
         wait_for_images(watched, images.name("worker"))
     assert (change.moved, change.broken) == (0, 0)
@@ -227,7 +228,7 @@ def test_killing_a_worker(watched: Watched, role: Role) -> None:
         pytest.skip("needs the machine that the node runs on")
     with watched.change(f"{role.value} process killed") as change:
         served.kill_process(served.busiest(role))
-        wait_until(partial(has_restarted, served, role), f"a {role.value} pod starts again", PROGRESS_S)
+        wait_until(partial(has_restarted, served, role), f"a {role.value} pod starts again", PROGRESS_S, LOOK_S)
         served.wait_for_pods(role, 2)
     assert (change.moved > 0) == (role is Role.DECODE)
 
@@ -238,9 +239,9 @@ def test_deleting_a_router(watched: Watched) -> None:
     victim = max(served.routers(), key=served.answering)
     with watched.change("router deleted"):
         served.delete(victim)
-        wait_until(lambda: victim not in served.routers(), "the router is on its way out")
+        wait_until(lambda: victim not in served.routers(), "the router is on its way out", pause_s=LOOK_S)
         served.kubectl("rollout", "status", f"deployment/{ROUTER}", f"--timeout={PROGRESS_S}s")
-        wait_until(partial(has_gone, served, victim), "the router has ended", PROGRESS_S)
+        wait_until(partial(has_gone, served, victim), "the router has ended", PROGRESS_S, LOOK_S)
 
 
 def test_every_stream_ended_whole(watched: Watched) -> None:
@@ -268,7 +269,7 @@ def test_killing_a_router(served: ServedModel, url: str, watched: Watched) -> No
     assert [each for each in problems(streams.all) if not is_broken_connection(each)] == []
     served.kubectl("rollout", "status", f"deployment/{ROUTER}", f"--timeout={PROGRESS_S}s")
     workers = names(served.workers())
-    wait_until(lambda: sum(map(served.in_flight, workers)) == 0, "no worker works any more", 60)
+    wait_until(lambda: sum(map(served.in_flight, workers)) == 0, "no worker works any more", 60, LOOK_S)
 
 
 def test_workers_talk_to_nobody_without_a_certificate(served: ServedModel) -> None:
@@ -285,7 +286,7 @@ def test_a_model_at_zero_is_woken_by_a_request(
     """Nothing is asked any more, so both pools end; the next request waits at the router until they are there again."""
     question = watched.streams.questions[0]
     served.change({"slo": {"ttftMs": 60000}, **{role.value: {"scaling": TO_ZERO} for role in Role}})
-    wait_until(lambda: not served.workers(), "no worker is left", PROGRESS_S, pause_s=0.25)
+    wait_until(lambda: not served.workers(), "no worker is left", PROGRESS_S, LOOK_S)
     assert all(map(served.is_ready, served.routers())), "their Service would send them nothing that could wake it"
     began = time.monotonic()
     response = httpx.post(f"{url}/v1/completions", json=question.body, timeout=PROGRESS_S)
@@ -320,7 +321,7 @@ def wait_for_images(watched: Watched, image: str) -> None:
     def alike() -> bool:
         return {image_of(pod) for role in Role for pod in watched.served.pods_of(role)} == {image}
 
-    wait_until(alike, f"all workers run {image}", PROGRESS_S, pause_s=0.25)
+    wait_until(alike, f"all workers run {image}", PROGRESS_S, LOOK_S)
     wait_until_settled(watched)
 
 

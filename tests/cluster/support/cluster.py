@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.cluster.support.bed import Bed
 from tests.cluster.support.helm import Helm
-from tests.cluster.support.kubectl import Client, Kubectl
+from tests.cluster.support.kubectl import LOOK_S, Client, Kubectl
 from tests.cluster.support.machine import BED, bed_folder
 from tests.support.process import wait_until
 from tests.support.stack import free_port
@@ -84,7 +84,7 @@ class Cluster:
         names = ("crd/modelservices.kvarn.dev", "crd/workerpools.kvarn.dev")
         kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
         for kind in ("modelservices", "workerpools"):
-            wait_until(partial(_can_list, kubectl, kind), f"{kind} can be listed")
+            wait_until(partial(_can_list, kubectl, kind), f"{kind} can be listed", pause_s=LOOK_S)
 
     def has_crds(self) -> bool:
         return "kvarn.dev" in self.kubectl()("get", "crd", "-o", "name")

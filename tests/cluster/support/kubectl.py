@@ -12,6 +12,9 @@ from tests.support.process import wait_until
 
 Resource = Mapping[str, Any]
 
+LOOK_S = 0.5
+"""Between two looks that start a kubectl each: they take the processor from what they wait for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Client:
@@ -76,7 +79,9 @@ class Kubectl:
 
     def wait_until_gone(self, kind: str, selector: str = "", deadline_s: float = 120) -> None:
         """Real nodes take some seconds longer than the containers."""
-        wait_until(lambda: not self.list(kind, selector), f"{kind} {selector} gone from {self.namespace}", deadline_s)
+        wait_until(
+            lambda: not self.list(kind, selector), f"{kind} {selector} gone from {self.namespace}", deadline_s, LOOK_S
+        )
 
     def describe_all(self) -> str:
         """For the message of a failing test: pods, events and the end of every log."""

@@ -49,7 +49,7 @@ class OperatorProcess:
             assert self.is_alive, f"the operator ended:\n{self.log_tail()}"
             return self.probe("ready") == 200
 
-        wait_until(ready, f"the operator is ready\n{self.log_tail()}", deadline_s)
+        wait_until(ready, f"the operator is ready\n{self.log_tail()}", deadline_s, 0.1)
 
     def probe(self, name: str) -> int:
         """Status of /live or /ready; 0 where nobody answers."""

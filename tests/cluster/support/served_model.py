@@ -23,7 +23,7 @@ from kvarn_operator.scaling.spec import Role
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.cluster.support.cluster import Cluster
-from tests.cluster.support.kubectl import Kubectl, Resource
+from tests.cluster.support.kubectl import LOOK_S, Kubectl, Resource
 from tests.cluster.support.model import Model, names
 from tests.support.process import wait_until
 
@@ -95,7 +95,7 @@ class ServedModel:
             pods = self.pods_of(role)
             return len(pods) == replicas and all(serves(pod) for pod in pods)
 
-        wait_until(there, f"{replicas} {role.value} pods, all ready", PROGRESS_S, pause_s=0.25)
+        wait_until(there, f"{replicas} {role.value} pods, all ready", PROGRESS_S, LOOK_S)
 
     def delete(self, pod: str, *flags: str) -> None:
         self.kubectl("delete", "pod", pod, "--wait=false", *flags)
