@@ -14,7 +14,8 @@ class AttemptLimits:
     """Refusals in a row by workers that are just draining; as many as may happen to leave at once."""
 
     max_worker_losses: int = 4
-    """In all: a request that breaks each worker it runs on must not go through the whole pool."""
+    """In all: a request that breaks each worker it runs on must not go through the whole pool. A worker that was gone
+    before it accepted the request was not broken by it."""
 
 
 class Attempts:
@@ -24,15 +25,21 @@ class Attempts:
         self.worker_losses = 0
         self._in_vain = 0
         self._turned_away = 0
+        self._is_accepted = False
 
     def begin(self) -> None:
         self.count += 1
+        self._is_accepted = False
+
+    def accepted(self) -> None:
+        """The worker runs the request."""
+        self._is_accepted = True
 
     def took_tokens(self) -> None:
         self._in_vain = self._turned_away = 0
 
     def failed(self, failure: Failure) -> None:
-        self.worker_losses += failure.is_breakage
+        self.worker_losses += self._is_accepted and failure.is_breakage
         if failure is Failure.DRAINING:
             self._turned_away += 1
         else:

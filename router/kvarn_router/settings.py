@@ -115,7 +115,7 @@ class RoutingSettings:
     """Decode workers tried in a row for one request without a token from any."""
 
     max_worker_losses: int = 4
-    """How often decode workers may break while they run one request, which may be why; then it is ended."""
+    """A request is ended when this many decode workers have broken while they ran it: it may be why."""
 
     max_worker_inflight: int = 64
     """Requests of this router on one worker, above which others are preferred."""

@@ -183,6 +183,7 @@ class RoutedStream:
                     return
 
     def _accept(self, accepted: decode_pb2.GenerateAccepted) -> None:
+        self._attempts.accepted()
         if self._first_cached is None:
             self._first_cached = accepted.cached_tokens
 

@@ -201,6 +201,19 @@ async def test_a_request_that_breaks_its_workers_does_not_get_all_of_them(
         assert sum(len(each.requests) for each in fleet) == 3
 
 
+async def test_a_worker_that_never_ran_a_request_was_not_broken_by_it() -> None:
+    """As those that are gone already, which nothing has told the router yet."""
+    async with AsyncExitStack() as exit_stack:
+        broken = worker(1, Script(interrupt_at=2, interruption=abort_with(grpc.StatusCode.UNAVAILABLE)))
+        gone, whole = worker(2, Script(refuse=EngineFailure("gone"))), worker(3)
+        limits = StreamLimits(idle_timeout_s=20, worker_wait_s=20, attempts=AttemptLimits(max_worker_losses=2))
+        stack = await started(exit_stack, broken, gone, whole, limits=limits)
+        for live in stack.table.all():
+            live.in_flight += int(live.identity.worker_id.removeprefix("d"))
+        assert tokens_of(await stack.collect(make_request(max_tokens=8))) == scripted_output(9, 8)
+        assert [len(each.requests) for each in (broken, gone, whole)] == [1, 1, 1]
+
+
 async def test_workers_that_drain_together_do_not_exhaust_a_request() -> None:
     async with AsyncExitStack() as exit_stack:
         leaving = [worker(number, Script(refuse=Draining("leaving"))) for number in range(6)]
