@@ -1,4 +1,4 @@
-"""A planned pool on a cluster: load comes, more than there are GPUs for, and goes again."""
+"""A planned pool on a cluster: load comes, more than there are GPUs for, goes altogether, and comes again."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,7 +7,7 @@ from kvarn_operator.scaling.spec import Role
 
 from tests.cluster.support.cluster import Cluster
 from tests.cluster.support.kubectl import Kubectl, Resource
-from tests.cluster.support.model import Model, gpu_template, names
+from tests.cluster.support.model import Model, gpu_template
 from tests.cluster.support.operator_process import OperatorProcess, running_operator
 from tests.cluster.support.readings import Readings, served_readings
 
@@ -36,12 +36,13 @@ def readings() -> Iterator[Readings]:
         yield readings
 
 
-def test_load_that_comes_beyond_what_fits_and_goes(kubectl: Kubectl, readings: Readings) -> None:
+def test_load_that_comes_beyond_what_fits_goes_and_comes_back(kubectl: Kubectl, readings: Readings) -> None:
     """Every decode pod takes a whole node. Each says that 90 of its 100 blocks are in use where 80 are wanted: so many
     pods as there are nodes ask for one more, which cannot be placed, and adds neither supply nor demand.
     """
     nodes = len(kubectl.list("nodes"))
-    scaling = {"mode": "SLO", "min": 1, "max": nodes + 3, "behaviour": {"scaleUp": AT_ONCE, "scaleDown": AT_ONCE}}
+    behaviour = {"scaleUp": AT_ONCE, "scaleDown": AT_ONCE}
+    scaling = {"mode": "SLO", "min": 0, "max": nodes + 3, "zeroAfterSeconds": 1, "behaviour": behaviour}
     model = Model(kubectl, "planned")
     template = {"annotations": readings.annotations()}
     kubectl.apply(readings.router_pod(model.name))
@@ -62,15 +63,16 @@ def test_load_that_comes_beyond_what_fits_and_goes(kubectl: Kubectl, readings: R
     assert f"kv_target=0.8, kv_replicas={nodes + 1}, " in latest["message"]
     up = told(kubectl, "planned-decode", "ScaledUp")
     assert any(latest["message"] in event["message"] for event in up)
-    first = names(model.pods(Role.DECODE))
 
     readings.idle()
+    model.wait_for_pods(Role.DECODE, 0)
+    assert model.condition("Ready")["reason"] == "ScaledToZero"
+    assert told(kubectl, "planned-decode", "ScaledDown")
+
+    readings.held(1)
     model.wait_for_pods(Role.DECODE, 1)
     model.wait_for("CapacityAvailable", "True")
     model.wait_ready()
-    (left,) = names(model.pods(Role.DECODE))
-    assert left in first
-    assert told(kubectl, "planned-decode", "ScaledDown")
 
 
 def told(kubectl: Kubectl, name: str, reason: str) -> Sequence[Resource]:

@@ -54,7 +54,7 @@ class Cluster:
 
     @contextmanager
     def namespace(self, name: str) -> Iterator[str]:
-        """A fresh one whose name starts so; gone, with all that it held, at the end."""
+        """A fresh one whose name starts so; gone, with all that it held, at the end, or soon after."""
         fresh = f"{re.sub('[^a-z0-9]+', '-', name.lower())[:40].strip('-')}-{uuid.uuid4().hex[:6]}"
         kubectl = self.kubectl(fresh)
         kubectl("create", "namespace", fresh)
@@ -62,9 +62,10 @@ class Cluster:
             yield fresh
         finally:
             kubectl("delete", "namespace", fresh, "--wait=false", "--ignore-not-found")
-            if self.bed is not None:  # nobody waits there for what still runs
+            if self.bed is not None:  # it goes as a whole soon, and nobody waits there for what still runs
                 kubectl("delete", "pods", "--all", "--force", "--grace-period=0", "--wait=false")
-            kubectl("delete", "namespace", fresh, "--wait", "--timeout=180s", "--ignore-not-found")
+            else:
+                kubectl("delete", "namespace", fresh, "--wait", "--timeout=180s", "--ignore-not-found")
 
     @contextmanager
     def reach(self, namespace: str, service: str, port: int) -> Iterator[str]:

@@ -12,7 +12,7 @@ from tests.support.process import wait_until
 
 Resource = Mapping[str, Any]
 
-LOOK_S = 0.5
+LOOK_S = 1.0
 """Between two looks that start a kubectl each: they take the processor from what they wait for."""
 
 

@@ -46,6 +46,11 @@ class Readings:
         self.worker = {**IDLE_WORKER, **running, 'kvarn_kv_blocks{state="in_use"}': blocks_in_use}
         self.router = {**IDLE_ROUTER, "kvarn_router_requests_in_flight": requests}
 
+    def held(self, requests: int) -> None:
+        """So many wait at the router, and no worker has any."""
+        waiting = {"kvarn_router_requests_in_flight": requests, "kvarn_router_requests_held": requests}
+        self.worker, self.router = IDLE_WORKER, {**IDLE_ROUTER, **waiting}
+
     def idle(self) -> None:
         self.worker, self.router = IDLE_WORKER, IDLE_ROUTER
 
