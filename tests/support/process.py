@@ -15,7 +15,7 @@ from pathlib import Path
 _ADDRESS = re.compile(r"\baddress[=\"':\s]+([\w.\-]+:\d+)")
 
 
-def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = 30.0, pause_s: float = 0.01) -> None:
+def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = 30.0, pause_s: float = 0.05) -> None:
     """Poll a condition; the deadline only bounds a failing test, it measures nothing."""
     end = time.monotonic() + deadline_s
     while not condition():
