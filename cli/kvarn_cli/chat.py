@@ -54,11 +54,17 @@ def _converse(options: ChatOptions, headers: dict[str, str], model: str, console
             console.print()
             return
         if question == "/new":
-            history.clear()
+            history = []
         elif question:
-            history.append(Message("user", question))
-            answer = asyncio.run(_answer(options, headers, model, history, console))
-            history.append(Message("assistant", answer.text))
+            asked = [*history, Message("user", question)]
+            try:
+                answer = asyncio.run(_answer(options, headers, model, asked, console))
+            except KeyboardInterrupt:
+                console.print(Text("\nstopped; the question is forgotten", style="dim"))
+            except AnswerError as error:
+                console.print(Text(f"no answer, and the question is forgotten: {error}", style="red"), soft_wrap=True)
+            else:
+                history = [*asked, Message("assistant", answer.text)]
 
 
 async def _answer(

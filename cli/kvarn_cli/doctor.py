@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kvarn_cli.router_view import RouterUnreachable, WorkerRow, fetch_models, fetch_status, fetch_workers
+from kvarn_cli.router_view import KeyNeeded, RouterUnreachable, WorkerRow, fetch_models, fetch_status, fetch_workers
 
 QUIET_LIMIT_S = 15.0
 """Workers report their load every few seconds; longer silence means that events do not flow."""
@@ -30,6 +30,8 @@ def run_doctor(url: str, api_key: str, console: Console) -> int:
             findings = [*check_router(fetch_status(client, "/health"), fetch_status(client, "/ready"))]
             rows = fetch_workers(client)
             findings += [*check_models(fetch_models(client)), *check_workers(rows)]
+    except KeyNeeded as error:
+        findings = [Finding(False, str(error), "give it with --api-key")]
     except RouterUnreachable as error:
         fix = "start a stack with `kvarn up`, or give its address with --url"
         findings = [Finding(False, f"no answer: {error}", fix)]
@@ -94,7 +96,7 @@ def _check_worker(row: WorkerRow) -> Iterator[Finding]:
 def _refusal_fix(row: WorkerRow) -> str:
     if "fingerprint" in row.refused.lower():
         return "give every worker and the router the same --model, --dtype and --block-size"
-    return f"check that a worker listens at {row.address} and that the router can reach it"
+    return f"check that a worker listens at {row.address}, that it does not hang, and that the router can reach it"
 
 
 def _check_equal(rows: Sequence[WorkerRow], kind: str, values: Sequence[str]) -> Iterator[Finding]:

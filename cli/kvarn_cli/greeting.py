@@ -1,6 +1,7 @@
 """What `kvarn up` says when it serves: the address, a command to try, and one real answer."""
 
 import json
+from dataclasses import dataclass
 
 import httpx
 from rich.console import Console
@@ -13,12 +14,29 @@ QUESTION = "Explain in two sentences why the sky is blue."
 ANSWER_TOKENS = 96
 
 
-def show_banner(console: Console, base_url: str, model: str) -> None:
-    body = json.dumps({"model": model, "stream": True, "messages": [{"role": "user", "content": "Say hello."}]})
-    command = f"curl {base_url}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'"
-    console.print(Panel(Text(f"Kvarn serves {model} at {base_url}/v1"), expand=False, border_style="green"))
+@dataclass(frozen=True, slots=True)
+class Served:
+    model: str
+    needs_key: bool
+
+
+async def ask_served(base_url: str, model: str) -> Served:
+    """By which name the router serves the model; `model` itself where only those with a key are told."""
+    async with httpx.AsyncClient(base_url=base_url, timeout=10.0) as client:
+        answer = await client.get("/v1/models")
+    if answer.status_code == httpx.codes.UNAUTHORIZED:
+        return Served(model, needs_key=True)
+    return Served(str(answer.raise_for_status().json()["data"][0]["id"]), needs_key=False)
+
+
+def show_banner(console: Console, base_url: str, served: Served) -> None:
+    messages = [{"role": "user", "content": "Say hello."}]
+    body = json.dumps({"model": served.model, "stream": True, "messages": messages})
+    key, chat_key = (" -H 'Authorization: Bearer YOUR_KEY'", " --api-key YOUR_KEY") if served.needs_key else ("", "")
+    command = f"curl {base_url}/v1/chat/completions{key} -H 'Content-Type: application/json' -d '{body}'"
+    console.print(Panel(Text(f"Kvarn serves {served.model} at {base_url}/v1"), expand=False, border_style="green"))
     console.print(Text(command), soft_wrap=True, highlight=False)
-    console.print(Text(f"kvarn chat --url {base_url}\n"), soft_wrap=True, highlight=False)
+    console.print(Text(f"kvarn chat --url {base_url}{chat_key}\n"), soft_wrap=True, highlight=False)
 
 
 async def show_sample(console: Console, base_url: str, model: str) -> None:

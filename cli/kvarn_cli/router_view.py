@@ -30,6 +30,10 @@ class RouterUnreachable(Exception):
     """Nothing that speaks the router's API answers at the address."""
 
 
+class KeyNeeded(RouterUnreachable):
+    """It answers to those who give one of its API keys."""
+
+
 def fetch_status(client: httpx.Client, path: str) -> int:
     """Raises RouterUnreachable."""
     try:
@@ -42,6 +46,8 @@ def fetch_models(client: httpx.Client) -> list[str]:
     """Raises RouterUnreachable."""
     try:
         response = client.get("/v1/models")
+        if response.status_code == httpx.codes.UNAUTHORIZED:
+            raise KeyNeeded(f"{client.base_url} wants an API key")
         return [str(model["id"]) for model in response.raise_for_status().json()["data"]]
     except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
         raise RouterUnreachable(f"{client.base_url}/v1/models: {error or type(error).__name__}") from error

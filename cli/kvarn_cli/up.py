@@ -13,7 +13,7 @@ from kvarn_engine.process.tasks import TaskOwner
 from rich.console import Console
 from rich.text import Text
 
-from kvarn_cli.greeting import show_banner, show_sample
+from kvarn_cli.greeting import ask_served, show_banner, show_sample
 from kvarn_cli.log_view import LogView
 from kvarn_cli.model_setup import prepare_model
 from kvarn_cli.ports import free_ports, is_free
@@ -106,9 +106,10 @@ async def _greet(options: UpOptions, view: LogView, supervisor: Supervisor, boar
         await wait_serving(board.base_url, options.stack.prefill + options.stack.decode)
     board.open(supervisor)
     with view.held():
-        show_banner(console, board.base_url, options.stack.model)
-        if options.chat:
-            await show_sample(console, board.base_url, options.stack.model)
+        served = await ask_served(board.base_url, options.stack.model)
+        show_banner(console, board.base_url, served)
+        if options.chat and not served.needs_key:
+            await show_sample(console, board.base_url, served.model)
         console.print(Text("serving until Ctrl-C", style="dim"))
 
 

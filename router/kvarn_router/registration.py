@@ -99,7 +99,8 @@ class Registrar:
                         backoff_s = self._limits.backoff_min_s
             except grpc.aio.AioRpcError as error:
                 # Once per outage: the next tries say nothing new.
-                level = logging.INFO if backoff_s == self._limits.backoff_min_s else logging.DEBUG
+                is_news = self._table.refuse(address, f"it does not answer ({error.code().name})")
+                level = logging.INFO if is_news else logging.DEBUG
                 logger.log(level, "waiting for worker", extra={"address": address, "code": error.code().name})
             except Refused as refusal:
                 self._metrics.refused()

@@ -141,7 +141,7 @@ class WorkerTable:
             self._announce()
 
     def refuse(self, address: str, reason: str) -> bool:
-        """Remember why the worker at an address was not let in, for `/debug/workers`; whether that is news."""
+        """Remember why no worker at an address is let in, for `/debug/workers`; whether that is news."""
         is_news = self._refusals.get(address) != reason
         self._refusals[address] = reason
         return is_news

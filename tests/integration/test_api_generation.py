@@ -1,6 +1,7 @@
 """Answers of the API in the official client's eyes, with a scripted pipeline behind a real server."""
 
 import json
+import logging
 
 import httpx
 import openai
@@ -125,6 +126,12 @@ async def test_completion_logprobs(sdk, tokenizer):
     assert logprobs.text_offset[:2] == [0, len(logprobs.tokens[0])]
     assert set(logprobs.token_logprobs) == {-0.25}
     assert len(logprobs.tokens) == len(logprobs.top_logprobs) == answer.usage.completion_tokens
+
+
+async def test_completion_logprobs_hold_the_drawn_token_too(sdk):
+    answer = await sdk.completions.create(model=MODEL, prompt="a", logprobs=0)
+    logprobs = answer.choices[0].logprobs
+    assert logprobs.top_logprobs == [{token: -0.25} for token in logprobs.tokens]
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -260,14 +267,16 @@ async def test_chat_prompt(sdk, pipeline, tokenizer):
     assert tokenizer.decode(pipeline.requests.pop().prompt_tokens).endswith("<|im_start|>assistant\nI was about to")
 
 
-async def test_models_and_status(url, sdk, pipeline):
+async def test_models_and_status(url, sdk, pipeline, caplog):
     assert [model.id async for model in sdk.models.list()] == [MODEL]
     assert (await sdk.models.retrieve(MODEL)).id == MODEL
     async with client(url) as http:
         assert (await http.get("/health")).json() == {"status": "ok"}
         assert (await http.get("/ready")).status_code == 200
         pipeline.ready = False
-        refused = await http.get("/ready")
+        with caplog.at_level(logging.INFO, logger="kvarn.api"):
+            refused = await http.get("/ready")
+        assert caplog.records == []  # it is asked every few seconds
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
         metrics = (await http.get("/metrics")).text
         assert 'kvarn_api_requests_total{path="/ready",status="503"} 1.0' in metrics

@@ -129,6 +129,16 @@ async def test_saturated_worker_is_passed_over() -> None:
         assert "saturated" in stack.decisions.newest_first()[0].explain()
 
 
+async def test_a_worker_that_does_not_answer_is_told_until_it_does() -> None:
+    async with AsyncExitStack() as exit_stack:
+        late = worker(1)
+        async with served(late):
+            pass  # its address, where nobody is now
+        stack = await exit_stack.enter_async_context(routing_stack(late))
+        await eventually(lambda: len(stack.table.refusals) == 1, "it is told")
+        assert stack.table.refusals == ((late.address, "it does not answer (UNAVAILABLE)"),)
+
+
 async def test_other_rendering_is_refused_with_both_values() -> None:
     async with AsyncExitStack() as exit_stack:
         fitting, other = worker(1), ScriptedWorker("w3", incarnation="life-3", render="other-render")

@@ -81,6 +81,7 @@ def _logprobs(head: Head, entries: tuple[TokenLogprob, ...]) -> Payload | None:
     return {
         "tokens": [entry.token.text for entry in entries],
         "token_logprobs": [entry.token.logprob for entry in entries],
-        "top_logprobs": [{token.text: token.logprob for token in entry.top} for entry in entries],
+        # As documented for this API: the drawn token too, when it is not one of the likeliest.
+        "top_logprobs": [{token.text: token.logprob for token in (*entry.top, entry.token)} for entry in entries],
         "text_offset": [entry.offset for entry in entries],
     }

@@ -115,7 +115,8 @@ class Edge:
                 # Frames only: the message of an unforeseen error may quote what the client sent.
                 context["frames"] = "".join(traceback.format_tb(error.__traceback__)[-8:])
             if answer.status >= 500:
-                _log.error("request_failed", extra=context)
+                is_expected = _is_probe(scope) and answer.status != 500  # such as /ready while nothing is
+                _log.log(logging.DEBUG if is_expected else logging.ERROR, "request_failed", extra=context)
             await exchange.fail(answer)
             return answer.status
         return 0

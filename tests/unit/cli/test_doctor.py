@@ -1,6 +1,8 @@
 """The doctor's checks, and its exit status without a server."""
 
+import asyncio
 import dataclasses
+from typing import Any
 
 import pytest
 from kvarn_cli.doctor import QUIET_LIMIT_S, check_models, check_router, check_workers, run_doctor
@@ -31,7 +33,10 @@ def test_a_healthy_pair_has_no_problem() -> None:
         ([PREFILL, dataclasses.replace(DECODE, layout_fingerprint="other")], "layout fingerprints differ"),
         ([PREFILL, dataclasses.replace(DECODE, render_fingerprint="other")], "render fingerprints differ"),
         ([PREFILL, DECODE, dataclasses.replace(DECODE, worker_id="", refused="fingerprint a, not b")], "same --model"),
-        ([PREFILL, DECODE, dataclasses.replace(DECODE, worker_id="", refused="unreachable")], "check that a worker"),
+        (
+            [PREFILL, DECODE, dataclasses.replace(DECODE, worker_id="", refused="it does not answer (UNAVAILABLE)")],
+            "check that a worker",
+        ),
     ],
 )
 def test_problems_are_named(rows: list[WorkerRow], expected: str) -> None:
@@ -47,6 +52,17 @@ def test_without_a_router_the_exit_status_is_1() -> None:
     console = Console(record=True, width=200)
     assert run_doctor("http://127.0.0.1:1", "", console) == 1
     assert "kvarn up" in console.export_text()
+
+
+async def test_a_router_with_keys_asks_for_one(serve: Any) -> None:
+    async def refuse(scope: Any, receive: Any, send: Any) -> None:
+        is_open = scope["path"] in ("/health", "/ready", "/debug/workers")
+        await send({"type": "http.response.start", "status": 200 if is_open else 401, "headers": []})
+        await send({"type": "http.response.body", "body": b'{"workers": [], "refused": []}'})
+
+    url, console = await serve(refuse), Console(record=True, width=200)
+    assert await asyncio.to_thread(run_doctor, url, "", console) == 1
+    assert "give it with --api-key" in console.export_text()
 
 
 def test_rows_are_read_from_what_the_router_says() -> None:
