@@ -150,7 +150,7 @@ async def test_a_namespace_without_rights_holds_no_other_back(cluster: tuple[Clu
     add_service(served)
     settings = replace(SETTINGS, scope=ScopeSettings(namespaces=(NAMESPACE, "gone")))
     async with operator(url, settings, reconcile=plain_reconcile) as running:
-        await eventually(lambda: not running.app.health.waits_for, "ready")
+        await eventually(lambda: not running.app.health.waits_for and len(served.watchers) == 4, "watches")
         await eventually(lambda: pods(served) == ["chat-decode-0"], "the pod")
         served.store.delete(POD, NAMESPACE, "chat-decode-0")
         await eventually(lambda: pods(served) == ["chat-decode-0"], "the deleted pod again", 60.0)
