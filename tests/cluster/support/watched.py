@@ -18,7 +18,7 @@ class Change:
     """Answers that went on at another worker."""
 
     broken: float = 0.0
-    """Hand-offs that their prefill worker did not end."""
+    """Hand-offs that their prefill worker did not end, and that another one or the decode worker itself made good."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Watched:
         pause_s = max(stream.longest_pause_s for stream in touched)
         self.tell(
             f"{what}: {seconds:.0f} s, {len(touched)} streams met it, {tokens} tokens, {change.moved:.0f} moved, "
-            f"longest pause {pause_s:.1f} s"
+            f"{change.broken:.0f} hand-offs anew, longest pause {pause_s:.1f} s"
         )
 
 
