@@ -89,7 +89,9 @@ class Tokenizer:
         return self._backend.id_to_token(token) or ""
 
     def _encode(self, text: str, add_special_tokens: bool) -> tuple[TokenId, ...]:
-        return tuple(self._backend.encode(text, add_special_tokens=add_special_tokens).ids)
+        # As a batch of one: `encode` keeps the interpreter's lock for the whole text, and with it the event loop.
+        (encoded,) = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        return tuple(encoded.ids)
 
     def _render(self, chat: Chat) -> tuple[TokenId, ...]:
         return self._encode(self.render_text(chat), add_special_tokens=False)
